@@ -1,0 +1,19 @@
+"""An ablation harness for transformer architectures: flip one part, watch what breaks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from modernllm.runs.record import Run, load_run
+
+__all__ = ["Run", "load_run"]
+
+
+def __getattr__(name: str) -> Any:
+    """`from modernllm import load_run` imports torch; the command line's --help need not."""
+    if name in __all__:
+        from modernllm.runs import record
+
+        return getattr(record, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,53 @@
+"""What a model is given: tokens, and what to predict at each of them.
+
+Shape legend of the whole package: b batch, t time (queries), s time (keys), d width, h heads, g kv heads,
+k size of a head, f hidden width of the feed-forward, v vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+IGNORED = -100
+"""Target of a position that is no part of the loss."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """`targets[b, t]` is the token that should follow `tokens[b, :t + 1]`, or IGNORED.
+
+    `segments` numbers the documents of a packed row: a position sees its own segment only.
+    `mask` is True at real tokens and False at padding.
+    """
+
+    tokens: Int[Tensor, "b t"]
+    targets: Int[Tensor, "b t"] | None = None
+    segments: Int[Tensor, "b t"] | None = None
+    mask: Bool[Tensor, "b t"] | None = None
+
+    @classmethod
+    def from_windows(cls, windows: Int[Tensor, "b t+1"]) -> Batch:
+        """Windows of t + 1 tokens: the first t are read, the last t predicted."""
+        return cls(tokens=windows[:, :-1], targets=windows[:, 1:])
+
+    @property
+    def n_targets(self) -> int:
+        """Positions that count in the loss."""
+        return 0 if self.targets is None else int((self.targets != IGNORED).sum())
+
+    def _map(self, function) -> Batch:
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Batch(**{name: part if part is None else function(part) for name, part in parts.items()})
+
+    def to(self, device: torch.device) -> Batch:
+        return self._map(lambda part: part.to(device, non_blocking=True))
+
+    def split(self, size: int) -> Iterator[Batch]:
+        """Micro-batches of at most `size` rows, in order."""
+        for start in range(0, self.tokens.shape[0], size):
+            yield self._map(lambda part: part[start : start + size])  # noqa: B023 (called at once)

@@ -1,0 +1,61 @@
+"""Everything that a sublayer may need beside its input, made once per forward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from modernllm.attention.cache import State
+    from modernllm.batch import Batch
+
+
+@dataclass
+class Context:
+    """`positions` count from the start of a row's own text (one row stands for all where they agree); `mask` is
+    True where a key may be seen, and None stands for plain causal attention, which needs no tensor.
+    """
+
+    positions: Int[Tensor, "#b t"]
+    mask: Bool[Tensor, "b 1 t s"] | None = None
+    segments: Int[Tensor, "b t"] | None = None
+    memory: Tensor | None = None
+    """What cross-attention reads."""
+    states: list[State] | None = None
+    """Per layer what generation keeps (keys and values so far)."""
+    first_values: Tensor | None = None
+    """Values of the first layer, for value residuals."""
+    position: Any = None
+    """What the position module prepared for this forward (RoPE's phases)."""
+    losses: dict[str, Tensor] = field(default_factory=dict)
+    """Auxiliary losses, each a sum over the target tokens of the batch."""
+
+    @classmethod
+    def of(cls, batch: Batch, states: list[State] | None = None, past: int = 0) -> Context:
+        """`past` tokens of every row were already seen and are kept in `states`."""
+        n_rows, n_tokens = batch.tokens.shape
+        device = batch.tokens.device
+        steps = torch.arange(past, past + n_tokens, device=device)
+        if batch.mask is None and batch.segments is None:
+            mask = None
+            if past and n_tokens > 1:
+                mask = (torch.arange(past + n_tokens, device=device) <= steps[:, None])[None, None]
+            return cls(positions=steps[None], mask=mask, states=states)
+        if past:
+            raise ValueError("padding and segments are not kept between the parts of a generation")
+        allowed = (steps <= steps[:, None]).expand(n_rows, 1, n_tokens, n_tokens)
+        positions = steps.expand(n_rows, -1)
+        if batch.segments is not None:
+            allowed = allowed & (batch.segments[:, :, None] == batch.segments[:, None, :])[:, None]
+            opens = torch.ones_like(batch.segments, dtype=torch.bool)
+            opens[:, 1:] = batch.segments[:, 1:] != batch.segments[:, :-1]
+            positions = positions - torch.where(opens, positions, 0).cummax(1).values
+        if batch.mask is not None:
+            allowed = allowed & batch.mask[:, None, None, :]
+            if batch.segments is None:  # left padding does not shift a row's text
+                positions = (batch.mask.cumsum(1) - 1).clamp(min=0)
+        return cls(positions=positions, mask=allowed, segments=batch.segments, states=states)

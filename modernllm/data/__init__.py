@@ -1,0 +1,1 @@
+"""Text to batches: corpus -> split by document -> tokenizer -> token files -> windows."""

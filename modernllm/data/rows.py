@@ -1,0 +1,33 @@
+"""The text column of a Hugging Face dataset, whole or streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+BATCH = 1000
+
+
+class Rows(Protocol):
+    """What `Dataset` and `IterableDataset` have in common: batches of rows, a list for each field."""
+
+    def iter(self, batch_size: int) -> Iterator[Any]: ...
+
+
+def column(dataset: Rows, field: str, source: str, limit: int | None = None) -> Iterator[str]:
+    """The texts of the first `limit` rows; rows without one (null) are dropped."""
+    left = limit
+    for batch in dataset.iter(batch_size=BATCH):
+        if field not in batch:
+            there = ", ".join(sorted(batch))
+            raise ValueError(f"data.field={field}: {source} has no such field; it has {there}")
+        for value in batch[field][:left]:
+            if value is not None and not isinstance(value, str):
+                kind = type(value).__name__
+                raise ValueError(
+                    f"data.field={field}: {source} holds a {kind} there, text is needed: {value!r:.60}"
+                )
+            if value:
+                yield value
+        if left is not None and (left := left - len(batch[field])) <= 0:
+            return

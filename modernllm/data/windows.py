@@ -1,0 +1,70 @@
+"""Batches as a pure function of seed and step: no loader, no state, nothing to restore."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import torch
+
+from modernllm.batch import Batch
+
+
+class Windows:
+    """`windows(step)`: `batch_size` windows of `length` + 1 tokens, their starts drawn uniformly.
+
+    The draw depends on (seed, step) and the number of tokens alone, so every arm of a comparison sees the
+    same batches, however they are cut into micro-batches and ranks, and a resumed run goes on where it was.
+    """
+
+    def __init__(self, tokens: np.ndarray, length: int, batch_size: int, seed: int, split: str = "train"):
+        self.tokens = tokens
+        self.length = length
+        self.batch_size = batch_size
+        self.seed = seed
+        self.n_starts = n_starts(tokens, length, split)
+
+    def starts(self, step: int) -> np.ndarray:
+        """First positions of the windows of this step, int64."""
+        key = hashlib.sha256(f"data {self.seed} {step}".encode()).digest()
+        # the raw output of a counter-based generator is the same in every numpy; its distributions may change
+        raw = np.random.Philox(key=int.from_bytes(key[:16], "little")).random_raw(self.batch_size)
+        return (raw % np.uint64(self.n_starts)).astype(np.int64)
+
+    def __call__(self, step: int) -> Batch:
+        return gather(self.tokens, self.starts(step), self.length)
+
+
+def n_starts(tokens: np.ndarray, length: int, split: str) -> int:
+    """How many windows of `length` tokens and their targets there are: one token is only ever a target."""
+    n = len(tokens) - length
+    if n < 1:
+        raise ValueError(
+            f"the {split} split has {len(tokens)} tokens and a window needs {length + 1} "
+            f"(model.context_length={length} and one target); "
+            f"shorten model.context_length or choose a larger text with data"
+        )
+    return n
+
+
+def gather(tokens: np.ndarray, starts: np.ndarray, length: int) -> Batch:
+    """The windows that begin at `starts`."""
+    rows = tokens[starts[:, None] + np.arange(length + 1)]
+    return Batch.from_windows(torch.from_numpy(rows.astype(np.int64)))
+
+
+def validation_windows(
+    tokens: np.ndarray, length: int, n_tokens: int, split: str = "validation"
+) -> tuple[np.ndarray, str]:
+    """Starts of windows with about `n_tokens` targets, spread evenly, and the hash of what they hold.
+
+    No target counts twice: starts are at least `length` apart. Fewer windows where the split is short.
+    """
+    last = n_starts(tokens, length, split) - 1
+    most = last // length + 1
+    count = min(most, max(1, round(n_tokens / length)))
+    starts = np.arange(count, dtype=np.int64) * last // max(1, count - 1)
+    digest = hashlib.sha256(f"{length} {starts.tolist()}".encode())
+    for start in starts:
+        digest.update(tokens[start : start + length + 1].astype("<u4").tobytes())
+    return starts, digest.hexdigest()

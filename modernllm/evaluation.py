@@ -1,0 +1,49 @@
+"""Validation loss, token-weighted over a fixed list of windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from modernllm.batch import IGNORED, Batch
+from modernllm.objective import token_losses
+
+
+class Loss(NamedTuple):
+    """Nats per target token, and bits per byte of the text behind the targets."""
+
+    nats_per_token: float
+    bits_per_byte: float
+
+
+@contextmanager
+def evaluating(model: nn.Module):
+    """Eval mode inside, the mode of before outside."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module, batches: Iterable[Batch], token_bytes: Int[Tensor, " v"], autocast: AbstractContextManager
+) -> Loss:
+    """Sums over all target tokens, divided once: how the windows are batched does not matter."""
+    nats, n_targets, n_bytes = 0.0, 0, 0
+    with evaluating(model), autocast:
+        for batch in batches:
+            assert batch.targets is not None
+            nats += float(token_losses(model(batch), batch).double().sum())
+            targets = batch.targets[batch.targets != IGNORED]
+            n_targets += len(targets)
+            n_bytes += int(token_bytes[targets].sum())
+    return Loss(nats / n_targets, nats / math.log(2) / n_bytes if n_bytes else math.nan)

@@ -1,0 +1,228 @@
+"""One run, from its composed configuration to its record: compose -> build -> fit -> result."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import traceback
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+
+from modernllm.batch import Batch
+from modernllm.config.build import build, build_model, resolve
+from modernllm.data.cache import default_cache
+from modernllm.data.ngram import Floors, cached_floors
+from modernllm.data.prepare import TokenizedCorpus, check_ids, prepare
+from modernllm.data.windows import Windows, gather, validation_windows
+from modernllm.generate import generate
+from modernllm.model import Decoder
+from modernllm.precision import pick_device
+from modernllm.report.console import Console
+from modernllm.report.summary import opening, summary
+from modernllm.runs import identity as identify
+from modernllm.runs.directory import RunDirectory
+from modernllm.runs.outcome import judge
+from modernllm.runs.record import Run, load_run
+from modernllm.runs.recorder import Recorder
+from modernllm.trainer import Ending, Trainer
+
+FINISHED, NONFINITE, INTERRUPTED = 0, 4, 130
+"""Exit codes of one run; 130 is what a shell gives for Ctrl-C."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line said: the choice in every group, the default ones, and the overrides by key."""
+
+    choices: dict[str, str]
+    defaults: dict[str, str]
+    overrides: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that the configuration names, built and checked, before anything of the run is written."""
+
+    config: dict[str, Any]
+    data: TokenizedCorpus
+    model: Decoder
+    windows: Windows
+    validation: Batch
+    identity: dict[str, Any]
+    dead: list[str]
+    run_id: str
+
+
+def run(cfg: DictConfig, asked: Asked) -> tuple[int, Run]:
+    """Do the run that `cfg` describes, or go on with it, or show it if it is done; its exit code and its record."""
+    prepared = prepare_run(resolve(cfg), asked)
+    config = prepared.config
+    directory = RunDirectory(Path(config["out"]) / config["study"] / prepared.run_id)
+    console = Console(config["trainer"]["steps"])
+    with held(directory):
+        if config["overwrite"]:
+            directory.clear()
+        if directory.status().get("status") == "finished":
+            console.print(f"{prepared.run_id} is finished already (overwrite=true runs it again)")
+        else:
+            for line in opening(prepared.identity, config, asked.choices, prepared.data):
+                console.print(line)
+            perform(prepared, directory, console)
+        done = load_run(directory.path)
+    for line in summary(done, asked.choices):
+        console.print(line)
+    codes = {"finished": NONFINITE if done.outcome == "nonfinite" else FINISHED, "interrupted": INTERRUPTED}
+    return codes[done.status["status"]], done
+
+
+@contextmanager
+def held(directory: RunDirectory):
+    directory.acquire()
+    try:
+        yield
+    finally:
+        directory.release()
+
+
+def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
+    """ValueError, before anything is written, if a part cannot be built or the parts do not fit together."""
+    if config["seed"] is None:
+        config["seed"] = secrets.randbelow(2**31)
+    pick_device(config["trainer"]["device"])
+    cache = Path(config["cache"]).expanduser() if config["cache"] else default_cache()
+    data = prepare(build(config["data"], "data"), build(config["tokenizer"], "tokenizer"), cache)
+    config["model"]["vocab_size"] = config["model"]["vocab_size"] or data.tokenizer.vocab_size
+    length, vocab_size = config["model"]["context_length"], config["model"]["vocab_size"]
+    for side in ("train", "validation"):
+        check_ids(getattr(data, side), vocab_size, data.folder / f"{side}.bin")
+    model, dead = build_model(config["model"])
+    build(config["init"], "init")(model, config["seed"])
+    windows = Windows(data.train, length, config["trainer"]["batch_size"], config["seed"])
+    starts, validation_hash = validation_windows(data.validation, length, config["trainer"]["validation_tokens"])
+    validation = gather(data.validation, starts, length)
+    floors = cached_floors(data.folder, data.train, validation.tokens, validation.targets, vocab_size)
+    hashes = {"corpus": data.corpus_hash, "tokenizer": data.tokenizer_hash, "validation": validation_hash}
+    device = pick_device(config["trainer"]["device"]).type
+    config_hash = identify.digest(identify.scientific(config, hashes, device, dead))
+    run_id = identify.run_name(asked.choices, asked.defaults, config["seed"], config_hash)
+    identity = describe(model, data, floors) | hashes | {
+        "run_id": run_id,
+        "config_hash": config_hash,
+        "device": device,
+        "choices": asked.choices,
+        "overrides": asked.overrides,
+        "dead_switches": {group: asked.choices[group] for group in dead},
+        **identify.environment(),
+    }
+    return Prepared(config, data, model, windows, validation, identity, dead, run_id)
+
+
+def describe(model: Decoder, data: TokenizedCorpus, floors: Floors) -> dict[str, Any]:
+    forward = identify.forward_flops_per_token(model)
+    return {
+        "parameters": identify.parameter_counts(model),
+        "flops_per_token": {"forward": forward, "training": 3 * forward},
+        "cache_bytes_per_token": identify.cache_bytes_per_token(model),
+        "floors": {"unigram": floors.unigram, "bigram": floors.bigram},
+        "text": data.meta,
+    }
+
+
+def perform(prepared: Prepared, directory: RunDirectory, console: Console) -> None:
+    """Train and record; the status says how it ended, whatever happens."""
+    config, identity = prepared.config, prepared.identity
+    directory.open(config, identity)
+    directory.mark("running", step=0)
+    logger = build(config["logger"], "logger")
+    recorder = Recorder(directory, logger, console)
+    logger.start(
+        directory=directory.path,
+        run_id=prepared.run_id,
+        study=config["study"],
+        arm=arm(identity),
+        tags=[f"{group}={choice}" for group, choice in identity["choices"].items()],
+        config=config,
+    )
+    started = time.time()
+    try:
+        with console:
+            trainer = make_trainer(prepared, recorder)
+            ending = trainer.fit()
+        results = conclude(prepared, directory, ending) | {"seconds": time.time() - started}
+    except BaseException as error:
+        directory.mark("failed", reason=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+        recorder.finish({"outcome": None, "reason": str(error)}, failed=True)
+        raise
+    recorder.finish({k: v for k, v in results.items() if k != "sample"}, failed=results["status"] != "finished")
+    directory.mark(**results)
+
+
+def arm(identity: dict[str, Any]) -> str:
+    """What a run shares with its siblings of other seeds: everything that was asked for but the seed."""
+    asked = [f"{key}={value}" for key, value in identity["overrides"].items() if key != "seed"]
+    return " ".join(asked) or "default"
+
+
+def make_trainer(prepared: Prepared, recorder: Recorder) -> Trainer:
+    config = prepared.config
+    rows = config["trainer"]["micro_batch"] or config["trainer"]["batch_size"]
+    return build(config["trainer"], "trainer")(
+        model=prepared.model,
+        train=prepared.windows,
+        validation=list(prepared.validation.split(rows)),
+        token_bytes=torch.from_numpy(np.asarray(prepared.data.tokenizer.token_bytes, dtype=np.int64)),
+        optimizer=build(config["optimizer"], "optimizer"),
+        schedule=build(config["schedule"], "schedule"),
+        telemetry=build(config["telemetry"], "telemetry"),
+        recorder=recorder,
+        seed=config["seed"],
+    )
+
+
+def conclude(prepared: Prepared, directory: RunDirectory, ending: Ending) -> dict[str, Any]:
+    """What status.json says of a run that ended by itself: its outcome, from what was recorded, and a sample."""
+    if ending.interrupted_by is not None:
+        return {"status": "interrupted", "step": ending.step, "outcome": None, "signal": ending.interrupted_by}
+    rows = Run(directory.path, prepared.config, prepared.identity, *directory.rows(), {})
+    evaluations = [row for row in rows.metrics if "val_loss" in row]
+    best = min(evaluations, key=lambda row: row["val_loss"])
+    floors = prepared.identity["floors"]
+    verdict = judge(
+        val_loss=rows.val_loss,
+        initial_loss=evaluations[0]["val_loss"],
+        losses=rows.losses,
+        first_nonfinite_step=ending.first_nonfinite_step,
+        **floors,
+    )
+    steps = [row for row in rows.metrics if "grad_norm" in row]
+    return {
+        "status": "finished",
+        "outcome": verdict.outcome,
+        "reason": verdict.reason,
+        "step": ending.step,
+        "first_nonfinite_step": ending.first_nonfinite_step,
+        "val_loss": rows.val_loss,
+        "val_bits_per_byte": next((r["val_bits_per_byte"] for r in evaluations[::-1] if r["step"] == ending.step), None),
+        "progress": verdict.progress,
+        **{f"{name}_floor": floor for name, floor in floors.items()},
+        "best": {"step": best["step"], "val_loss": best["val_loss"]},
+        "clipped_share": sum(row["clipped"] for row in steps) / len(steps),
+        "tokens": steps[-1]["tokens"],
+        "tokens_per_s": float(np.median([row["tokens_per_s"] for row in steps])),
+        "sample": sample(prepared) if ending.first_nonfinite_step is None else None,
+    }
+
+
+def sample(prepared: Prepared) -> str:
+    """A few lines of generated text."""
+    tokenizer, model = prepared.data.tokenizer, prepared.model
+    device = next(model.parameters()).device
+    prompt = torch.tensor([[tokenizer.eot]], device=device)
+    tokens = generate(model, prompt, min(240, model.context_length - 1), temperature=0.8)
+    return tokenizer.decode(tokens[0].tolist())

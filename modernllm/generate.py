@@ -1,0 +1,45 @@
+"""Text from a model, one token after the other, with its cache."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from modernllm.batch import Batch
+from modernllm.context import Context
+from modernllm.evaluation import evaluating
+from modernllm.model import Decoder
+from modernllm.quantities import Count, NonNegative
+
+
+@torch.no_grad()
+def generate(
+    model: Decoder,
+    prompt: Int[Tensor, "b t"],
+    n_tokens: Count,
+    temperature: NonNegative = 1.0,
+    seed: int = 0,
+) -> Int[Tensor, "b s"]:
+    """`prompt` and `n_tokens` more, drawn from softmax(logits / temperature) with a generator of its own (0: the
+    most likely token). A token that is not finite in its logits ends the text early.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    n_rows, past = prompt.shape[0], 0
+    states = model.states(n_rows, prompt.shape[1] + n_tokens)
+    tokens, new = prompt, prompt
+    with evaluating(model):
+        for _ in range(n_tokens):
+            batch = Batch(new)
+            logits = model(batch, Context.of(batch, states, past))[:, -1].float().cpu()
+            past += new.shape[1]
+            if not logits.isfinite().all():
+                break
+            if temperature == 0:
+                new = logits.argmax(-1, keepdim=True)
+            else:
+                shares = (logits / temperature).softmax(-1)
+                new = torch.multinomial(shares, 1, generator=generator)
+            new = new.to(prompt.device)
+            tokens = torch.cat((tokens, new), 1)
+    return tokens

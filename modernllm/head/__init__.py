@@ -1,0 +1,1 @@
+"""Heads: made with `head(dim, vocab_size, embedding)`, used as `x -> logits`."""

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+from modernllm.quantities import Count
+
+
+class Uniform:
+    """Every layer is attention, then feed-forward"""
+
+    def __init__(
+        self,
+        attention: Callable[[int], nn.Module],
+        feedforward: Callable[[int], nn.Module],
+        n_layers: Count,
+    ):
+        self.attention, self.feedforward = attention, feedforward
+
+    def __call__(self, layer: int) -> dict[str, nn.Module]:
+        return {"attention": self.attention(layer), "feedforward": self.feedforward(layer)}

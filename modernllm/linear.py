@@ -1,0 +1,43 @@
+"""Parameters say what they are for, where they are made; initialisation and weight decay go by that role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from torch import nn
+
+Role = Literal[
+    "embedding",  # token table, read as is
+    "small_embedding",  # token table that is also the head, or is scaled up on reading
+    "position",  # learned position table
+    "hidden",  # a matrix inside a sublayer
+    "gate",  # a matrix whose output gates another
+    "stream",  # a matrix that writes into the residual stream
+    "head",  # stream to logits
+    "gain",  # multiplies a normalised vector
+    "bias",  # is added
+]
+
+
+class Linear(nn.Linear):
+    """x W^T + b, with the role of W"""
+
+    def __init__(self, n_in: int, n_out: int, bias: bool, role: Role):
+        super().__init__(n_in, n_out, bias=bias)
+        self.roles: dict[str, Role] = {"weight": role, "bias": "bias"}
+
+
+def parameter_roles(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, Role]]:
+    """Each parameter once, by its first name, with the role that its module gave it.
+
+    A module from torch.nn states none: there a vector named `bias` is a bias, another vector a gain, a matrix hidden.
+    """
+    seen: set[nn.Parameter] = set()
+    for prefix, module in model.named_modules():
+        roles = getattr(module, "roles", {})
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter not in seen:
+                seen.add(parameter)
+                default = "hidden" if parameter.ndim > 1 else "bias" if name == "bias" else "gain"
+                yield f"{prefix}.{name}".lstrip("."), parameter, roles.get(name, default)

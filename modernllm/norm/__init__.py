@@ -1,0 +1,1 @@
+"""Norms: made with `norm(dim)`, used as `x -> x` over the last axis."""

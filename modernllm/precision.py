@@ -1,0 +1,36 @@
+"""What a step is computed in, and on."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
+
+import torch
+
+Precision = Literal["fp32", "bf16"]
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager:
+    """fp32 as it is, or matrix products in bf16 with weights, stream and loss in fp32."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16)
+
+
+def pick_device(name: Literal["auto", "cpu", "cuda", "mps"]) -> torch.device:
+    """`auto` takes an accelerator where there is one; a named one that is missing is an error."""
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return torch.device("cuda" if present["cuda"] else "mps" if present["mps"] else "cpu")
+    if not present[name]:
+        raise ValueError(
+            f"trainer.device={name}: this machine has none that torch {torch.__version__} can use; "
+            f"choose one of auto, {', '.join(kind for kind, there in present.items() if there)}"
+        )
+    return torch.device(name)
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,83 @@
+"""What is said before and after a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from modernllm.data.prepare import TokenizedCorpus
+from modernllm.runs.record import Run
+from modernllm.report.table import sparkline
+
+SHOWN = (
+    "norm", "placement", "position", "activation", "attention", "init", "block", "embedding", "head", "readout",
+)  # fmt: skip
+
+
+def opening(
+    identity: dict[str, Any], config: dict[str, Any], choices: dict[str, str], data: TokenizedCorpus
+) -> Iterator[str]:
+    """The run in a few lines: what it is, on what text, and what was asked for in vain."""
+    shape, trainer = config["model"], config["trainer"]
+    yield (
+        f"{choices['size']}: {identity['parameters']['total']:,} parameters, {shape['n_layers']} layers of width "
+        f"{shape['dim']}, {trainer['steps']} steps of {trainer['batch_size']} x {shape['context_length']} tokens "
+        f"on {identity['device']}"
+    )
+    yield " ".join(f"{group}={choices[group]}" for group in SHOWN)
+    text = identity["text"]
+    yield (
+        f"data={choices['data']} tokenizer={choices['tokenizer']}: {text['train']['tokens']:,} training and "
+        f"{text['validation']['tokens']:,} validation tokens"
+    )
+    for group, choice in identity["dead_switches"].items():
+        yield f"! {group}={choice} is read by nothing here: any other choice gives the same run"
+
+
+def summary(run: Run, choices: dict[str, str]) -> Iterator[str]:
+    """How it ended, what it learned, where it is, what to try next."""
+    status = run.status
+    yield ""
+    if status["status"] == "interrupted":
+        yield f"interrupted after step {status['step']}: the same command goes on from there"
+        yield f"files: {run.path}"
+        return
+    floors = run.identity["floors"]
+    yield f"outcome: {run.word}  ({status['reason']})"
+    if math.isfinite(run.val_loss):
+        yield (
+            f"validation loss {run.val_loss:.3f} nats/token, {status['val_bits_per_byte']:.3f} bits/byte; floors of "
+            f"this text: unigram {floors['unigram']:.3f}, bigram {floors['bigram']:.3f} nats/token"
+        )
+        if status["progress"] is not None:
+            yield f"progress from the unigram floor (0) to the bigram floor (1): {status['progress']:.2f}"
+    elif status["first_nonfinite_step"] is not None:
+        yield next(event["message"] for event in run.events if event["kind"] == "nonfinite")
+    yield f"loss  {sparkline(run.losses, min(run.losses), max(run.losses), 60)}"
+    yield (
+        f"{status['tokens']:,} tokens at {status['tokens_per_s']:,.0f} tokens/s; gradients clipped in "
+        f"{status['clipped_share']:.0%} of the steps"
+    )
+    if status["sample"]:
+        yield ""
+        yield "what it writes:"
+        yield from ("  | " + line for line in status["sample"].strip("\n").splitlines()[:6])
+    yield ""
+    yield f"files: {run.path}  (config.yaml run.json metrics.jsonl events.jsonl status.json checkpoints/)"
+    yield "next:"
+    for command in suggestions(choices):
+        yield f"  {command}"
+
+
+def suggestions(choices: dict[str, str]) -> list[str]:
+    """Two commands that lead on from here."""
+    if choices["placement"] == "none":
+        return [
+            "python train.py size=deep placement=pre trainer.steps=200",
+            "python train.py size=deep placement=none init=gpt2 trainer.steps=200",
+        ]
+    return [
+        "python train.py -m size=deep placement=pre,post trainer.steps=200",
+        "python train.py -m size=nano position=rope,learned,none seed=0,1",
+    ]

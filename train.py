@@ -1,0 +1,11 @@
+"""Train a small GPT out of components picked by name: `python train.py size=nano norm=layernorm`, or --help."""
+
+import os
+
+# two processes whose threads spin at barriers on the same cores are sixty times slower; read when torch is imported
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+from modernllm.cli import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())
