@@ -26,12 +26,12 @@ Folders = Sequence[str | Path]
 
 
 def compose(overrides: Sequence[str], config_dirs: Folders = ()) -> DictConfig:
-    """The configuration of one run, without the `hydra` node. `config_dirs` add a user's own choices and groups."""
+    """The configuration of one run, without the `hydra` node. `config_dirs` add choices and groups."""
     return compose_with_choices(overrides, config_dirs)[0]
 
 
 def choices(overrides: Sequence[str], config_dirs: Folders = ()) -> dict[str, str | None]:
-    """Group -> the choice that is composed, also where another choice picked it (`placement` picks `readout`)."""
+    """Group -> the choice composed, also where another choice picked it (`placement` picks `readout`)."""
     return compose_with_choices(overrides, config_dirs)[1]
 
 
@@ -47,7 +47,7 @@ def compose_with_choices(
 
 
 def expand(overrides: Sequence[str], config_dirs: Folders = ()) -> list[list[str]]:
-    """The jobs of `-m` in Hydra's order, each a list of overrides for `compose`: all can be checked before one starts.
+    """The jobs of `-m` in Hydra's order, each as overrides for `compose`: all can be checked before one starts.
 
     As Hydra's basic sweeper does it: the product of all sweeps, the last varying fastest, those of
     `hydra.sweeper.params` before them; equal jobs are not merged.
@@ -72,7 +72,7 @@ def _values(override: Override, tree: Tree) -> list[str]:
     if override.is_hydra_override():
         raise ConfigError(f"{text}: Hydra's own settings are the same for every run of a sweep")
     if not override.is_discrete_sweep():
-        raise ConfigError(f"{text}: an interval has no list of values; write {key}=a,b,c or {key}=range(a,b,step)")
+        raise ConfigError(f"{text}: an interval has no values to list; write {key}=a,b,c or range(a,b,step)")
     if isinstance(value, Glob):
         if key not in tree:
             raise ConfigError(f"{text}: glob(...) runs over the choices of a group{did_you_mean(key, tree)}")
@@ -80,7 +80,8 @@ def _values(override: Override, tree: Tree) -> list[str]:
     else:
         found = list(override.sweep_string_iterator())
     if not found:
-        raise ConfigError(f"{text}: no value at all" + (f", {key} has {', '.join(tree[key])}" if key in tree else ""))
+        known = f"; {key} has {', '.join(tree[key])}" if key in tree else ""
+        raise ConfigError(f"{text}: no value at all{known}")
     return found
 
 
@@ -99,11 +100,11 @@ def _compose(overrides: Sequence[str], config_dirs: Folders) -> DictConfig:
     for override in parsed:
         if override.key_or_group == "hydra.searchpath":
             search_path += _search_path(override)
-            folders += _existing([entry.removeprefix("file://") for entry in search_path if "pkg://" not in entry])
+            folders += _existing([e.removeprefix("file://") for e in _search_path(override) if "pkg://" not in e])
     tree = read_tree([CONFIG_DIR, *folders])
     problems = [problem for override in parsed if (problem := misuse(override, tree))]
     sound = [override for override in parsed if not misuse(override, tree)]
-    keys = [override for override in sound if not override.is_hydra_override() and not is_group(override, tree)]
+    keys = [o for o in sound if not o.is_hydra_override() and not is_group(o, tree)]
     others = [override for override in sound if override not in keys]
     if problems or any(override.is_add() or override.is_force_add() for override in keys):
         problems += unknown_keys(keys, _plain(_hydra(others, search_path)), tree)
@@ -112,7 +113,7 @@ def _compose(overrides: Sequence[str], config_dirs: Folders) -> DictConfig:
     try:
         return _hydra(parsed, search_path)
     except ConfigError:
-        if keys:  # Hydra stops at the first unknown key and knows no near ones; composing again is slow, so only now
+        if keys:  # Hydra stops at the first and knows no near ones; composing again is slow, so only now
             problems += unknown_keys(keys, _plain(_hydra(others, search_path)), tree)
         if problems:
             raise ConfigError.of(problems) from None
@@ -133,7 +134,7 @@ def _plain(cfg: DictConfig) -> dict[str, Any]:
 
 
 def _hydra(overrides: Sequence[Override], search_path: list[str]) -> DictConfig:
-    texts = [override.input_line or "" for override in overrides if override.key_or_group != "hydra.searchpath"]
+    texts = [o.input_line or "" for o in overrides if o.key_or_group != "hydra.searchpath"]
     if search_path:
         quoted = ",".join(QuotedString(entry, Quote.single).with_quotes() for entry in search_path)
         texts.append(f"hydra.searchpath=[{quoted}]")

@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 
 
 def nearest(word: str, names: Iterable[str], n: int = 3) -> list[str]:
-    """Up to `n` of `names`, best first. A name may be dotted and `word` only its end: lrr finds optimizer.lr."""
+    """Up to `n` of `names`, best first. `word` may be only the end of a dotted name: lrr finds optimizer.lr."""
     names = list(dict.fromkeys(names))
     exact = [name for name in names if name == word or name.endswith(f".{word}")]
     if exact:
@@ -19,10 +19,13 @@ def nearest(word: str, names: Iterable[str], n: int = 3) -> list[str]:
 
 
 def _likeness(word: str, name: str) -> float:
-    """Of the whole name, or of the last part alone, which counts a little less."""
-    whole = SequenceMatcher(None, word, name).ratio()
-    last = SequenceMatcher(None, word.rpartition(".")[2], name.rpartition(".")[2]).ratio()
-    return max(whole, last - 0.1)
+    """Of the whole name, or of the last part alone: that counts a little less if the sections differ."""
+    section, _, last = word.rpartition(".")
+    other_section, _, other = name.rpartition(".")
+    ends = SequenceMatcher(None, last, other).ratio()
+    if len(last) > 2 and other.startswith(last):
+        ends = max(ends, 0.75)
+    return ends if section == other_section else max(SequenceMatcher(None, word, name).ratio(), ends - 0.1)
 
 
 def did_you_mean(word: str, names: Iterable[str], n: int = 3) -> str:

@@ -35,16 +35,17 @@ def _unreadable(text: str, error: str, tree: Tree) -> str:
     if text.startswith("-"):
         return f"{text}: options stand before the overrides; python train.py --help lists them"
     if "=" not in text:
-        chosen = [f"{group}={text}" for group, choices in tree.items() if text in choices and text not in tree]
+        chosen = [f"{group}={text}" for group in tree if text in tree[group] and text not in tree]
         return f"{text}: an override is key=value, as {' or '.join(chosen[:3]) or f'{text}=...'}"
     key, _, value = text.partition("=")
     if not re.fullmatch(r"[~+]*[\w$-]+([./@:][\w$-]+)*", key):
         return f"{text}: a key is names joined by dots, as optimizer.lr or optimizer.betas.0"
     quoted = "'" + value.strip("'\"").replace("'", "\\'") + "'"
-    reason = re.search(r"Unknown function '\w+'|while evaluating '.*?': (.*)", error)
+    found = re.search(r"Unknown function '\w+'|while evaluating '.*?': (.*)", error)
+    reason = (found[1] or found[0]) if found else "the value cannot be read"
     return (
-        f"{text}: {reason[1] or reason[0] if reason else 'the value cannot be read'}; text with one of ( ) [ ] {{ }} , # "
-        f'or a quote in it is quoted twice: "{key}={quoted}"'
+        f"{text}: {reason}; text with one of ( ) [ ] {{ }} , # or a quote in it is quoted twice: "
+        f'"{key}={quoted}"'
     )
 
 
@@ -153,14 +154,14 @@ def _written_to_its_place(override: Override, tree: Tree) -> str | None:
 def unknown_keys(overrides: Sequence[Override], base: Mapping[str, Any], tree: Tree) -> Iterator[str]:
     """Overrides of keys that `base`, the composed groups, does not have.
 
-    `+` may add what its class takes and its file leaves out; whether it does is for `check`, which knows the class.
+    `+` may add what a class takes and its file leaves out; that is for `check`, which knows the class.
     """
     keys = set(dotted(base))
     parents = {key.rpartition(".")[0] for key in keys}
     for override in overrides:
         adds = override.is_add() or override.is_force_add()
         for key in _leaves(override):
-            if key in keys or adds and key.rpartition(".")[0] in parents - {""}:
+            if key in keys or (adds and key.rpartition(".")[0] in parents - {""}):
                 continue
             yield f"{override.input_line}: {_unknown(key, keys, tree)}"
 

@@ -16,7 +16,7 @@ PRIMARY = "train.yaml"
 
 
 def _config_dir() -> Path:
-    """Inside the package in a wheel, beside it in a clone. Not `pkg://`: an editable install has a stale copy there."""
+    """In the package (wheel) or beside it (clone). Not `pkg://`: an editable install has a stale copy there."""
     here = Path(__file__).resolve()
     for folder in (here.parents[1] / "configs", here.parents[2] / "configs"):
         if (folder / PRIMARY).is_file():

@@ -47,9 +47,7 @@ class MirrorProcess:
         try:
             self._put(_line(message), 0.0)
         except queue.Full:
-            self._problem(
-                "W&B is too slow for this run, rows are missing there; the local record has them all"
-            )
+            self._problem("W&B is too slow, rows are missing there; the local record has them all")
         except (TypeError, ValueError) as error:
             self._problem(f"W&B: a row cannot be sent ({error}); the local record has it")
 
@@ -59,8 +57,8 @@ class MirrorProcess:
         try:
             self._put(_line(message), wait)
             self._put(None, deadline - time.monotonic())
-        except queue.Full:
-            pass
+        except (queue.Full, TypeError, ValueError):
+            pass  # the process gets no end and is ended
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if not self._thread.is_alive():
             return True
@@ -83,9 +81,10 @@ class MirrorProcess:
             self._lose(f"{type(error).__name__}: {error}")
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        # WANDB_SERVICE would tie the client to a caller's service, which may end first; the mode is decided
-        ours = {"WANDB_SERVICE", "WANDB_MODE"}
-        environment = {name: value for name, value in os.environ.items() if name not in ours}
+        # no reports to the client's makers, unless the user has asked for them
+        environment = {"WANDB_ERROR_REPORTING": "false"} | dict(os.environ)
+        environment.pop("WANDB_MODE", None)  # decided already, and a wrong value would stop the client
+        environment.pop("WANDB_SERVICE", None)  # a caller's service, which may end before this run
         with self._log.open("ab") as log:
             self._process = process = subprocess.Popen(
                 # -P: no folder named wandb beside the script or in the current folder shadows the package
@@ -145,4 +144,7 @@ def _line(message: dict) -> bytes:
 
 def _plain(value: Any) -> Any:
     """A number of numpy or torch as Python's; anything else as text."""
-    return value.item() if hasattr(value, "item") else str(value)
+    try:
+        return value.item()
+    except (AttributeError, RuntimeError, ValueError):
+        return str(value)

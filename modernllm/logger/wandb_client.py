@@ -40,7 +40,7 @@ class Client:
     def __init__(self, tell: Callable[[dict], None]) -> None:
         self.tell = tell
         self.run: Any = None
-        self.offset = 0
+        self.offset: int | None = None
         self.defined: set[str] = set()
 
     def start(self, mode: str, quiet: bool, timeout: float, init: dict) -> None:
@@ -70,8 +70,8 @@ class Client:
             if name not in self.defined and name not in ("step", "tokens"):
                 self.run.define_metric(name, step_metric="tokens" if name.startswith("val") else "step")
             self.defined.add(name)
-        if row["step"] + self.offset < self.run.step:
-            self.offset = self.run.step + 1 - row["step"]
+        if self.offset is None:
+            self.offset = max(0, self.run.starting_step - row["step"])
         self.run.log(row, step=row["step"] + self.offset)
 
     def event(self, event: dict) -> None:

@@ -88,7 +88,10 @@ class WandbLogger:
             {"do": "start", "mode": try_mode, "quiet": mode == "auto", "timeout": self.timeout, "init": init}
             for try_mode in (["offline"] if mode == "offline" else ["online", "offline"])
         ]
-        self._process = MirrorProcess(SCRIPT, self._directory / "client.log", starts, self._problem)
+        try:
+            self._process = MirrorProcess(SCRIPT, self._directory / "client.log", starts, self._problem)
+        except RuntimeError as error:  # no more threads
+            self._problem(f"tracker lost: {error}; the local record is complete")
 
     def log(self, row: dict) -> None:
         if self._process:
