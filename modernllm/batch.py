@@ -31,7 +31,7 @@ class Batch:
     mask: Bool[Tensor, "b t"] | None = None
 
     @classmethod
-    def from_windows(cls, windows: Int[Tensor, "b t+1"]) -> Batch:
+    def from_windows(cls, windows: Int[Tensor, "b t_plus_1"]) -> Batch:
         """Windows of t + 1 tokens: the first t are read, the last t predicted."""
         return cls(tokens=windows[:, :-1], targets=windows[:, 1:])
 

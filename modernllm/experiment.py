@@ -94,7 +94,7 @@ def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
     """ValueError, before anything is written, if a part cannot be built or the parts do not fit together."""
     if config["seed"] is None:
         config["seed"] = secrets.randbelow(2**31)
-    pick_device(config["trainer"]["device"])
+    device = pick_device(config["trainer"]["device"])
     cache = Path(config["cache"]).expanduser() if config["cache"] else default_cache()
     data = prepare(build(config["data"], "data"), build(config["tokenizer"], "tokenizer"), cache)
     config["model"]["vocab_size"] = config["model"]["vocab_size"] or data.tokenizer.vocab_size
@@ -102,19 +102,20 @@ def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
     for side in ("train", "validation"):
         check_ids(getattr(data, side), vocab_size, data.folder / f"{side}.bin")
     model, dead = build_model(config["model"])
+    assert isinstance(model, Decoder)
     build(config["init"], "init")(model, config["seed"])
+    model.to(device)
     windows = Windows(data.train, length, config["trainer"]["batch_size"], config["seed"])
     starts, validation_hash = validation_windows(data.validation, length, config["trainer"]["validation_tokens"])
     validation = gather(data.validation, starts, length)
     floors = cached_floors(data.folder, data.train, validation.tokens, validation.targets, vocab_size)
     hashes = {"corpus": data.corpus_hash, "tokenizer": data.tokenizer_hash, "validation": validation_hash}
-    device = pick_device(config["trainer"]["device"]).type
-    config_hash = identify.digest(identify.scientific(config, hashes, device, dead))
+    config_hash = identify.digest(identify.scientific(config, hashes, device.type, dead))
     run_id = identify.run_name(asked.choices, asked.defaults, config["seed"], config_hash)
     identity = describe(model, data, floors) | hashes | {
         "run_id": run_id,
         "config_hash": config_hash,
-        "device": device,
+        "device": device.type,
         "choices": asked.choices,
         "overrides": asked.overrides,
         "dead_switches": {group: asked.choices[group] for group in dead},
@@ -170,16 +171,18 @@ def arm(identity: dict[str, Any]) -> str:
 
 
 def make_trainer(prepared: Prepared, recorder: Recorder) -> Trainer:
-    config = prepared.config
-    rows = config["trainer"]["micro_batch"] or config["trainer"]["batch_size"]
-    return build(config["trainer"], "trainer")(
-        model=prepared.model,
+    config, model = prepared.config, prepared.model
+    steps, batch_size = config["trainer"]["steps"], config["trainer"]["batch_size"]
+    return build(
+        config["trainer"],
+        "trainer",
+        model=model,
         train=prepared.windows,
-        validation=list(prepared.validation.split(rows)),
+        validation=list(prepared.validation.split(config["trainer"]["micro_batch"] or batch_size)),
         token_bytes=torch.from_numpy(np.asarray(prepared.data.tokenizer.token_bytes, dtype=np.int64)),
-        optimizer=build(config["optimizer"], "optimizer"),
-        schedule=build(config["schedule"], "schedule"),
-        telemetry=build(config["telemetry"], "telemetry"),
+        optimizer=build(config["optimizer"], "optimizer", model=model),
+        schedule=build(config["schedule"], "schedule", steps=steps),
+        telemetry=build(config["telemetry"], "telemetry", model=model, steps=steps),
         recorder=recorder,
         seed=config["seed"],
     )

@@ -49,7 +49,7 @@ class Trainer:
     """The first line of arguments comes from the configuration, the second from the program.
 
     `train(step)` is the global batch of a step, whoever computes it in whatever pieces; `validation` the fixed list
-    of evaluation batches; `optimizer(model)` and `schedule(steps)` are factories.
+    of evaluation batches; `optimizer` holds the parameters of `model`, `schedule(step)` is the share of its rate.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class Trainer:
         train: Callable[[int], Batch],
         validation: list[Batch],
         token_bytes: Int[Tensor, " v"],
-        optimizer: Callable[[nn.Module], torch.optim.Optimizer],
-        schedule: Callable[[int], Callable[[int], float]],
-        telemetry: Callable[[nn.Module, int], Telemetry],
+        optimizer: torch.optim.Optimizer,
+        schedule: Callable[[int], float],
+        telemetry: Telemetry,
         recorder: Recorder,
         seed: int,
     ):
@@ -87,10 +87,10 @@ class Trainer:
         self.validation = [batch.to(self.device) for batch in validation]
         self.token_bytes = token_bytes.to(self.device)
         self.names, self.parameters, _ = zip(*parameter_roles(self.model), strict=True)
-        self.optimizer = optimizer(self.model)
+        self.optimizer = optimizer
         self.peaks = [group["lr"] for group in self.optimizer.param_groups]
-        self.schedule = schedule(steps)
-        self.telemetry = telemetry(self.model, steps)
+        self.schedule = schedule
+        self.telemetry = telemetry
         self.recorder = recorder
         self.seed = seed
         self.step = 0
@@ -104,6 +104,7 @@ class Trainer:
 
     def fit(self) -> Ending:
         """Train from the newest checkpoint, or from the start, to the last step, a non-finite step or a signal."""
+        self.model.train()
         self.resume()
         with Interrupt() as interrupt:
             if self.step == 0:
@@ -127,7 +128,6 @@ class Trainer:
         batch = self.train(self.step)
         n_targets = batch.n_targets
         loss = torch.zeros((), device=self.device)
-        self.model.train()
         for micro in batch.split(self.micro_batch):
             with autocast(self.precision, self.device):
                 nats, auxiliary = self.forward(micro.to(self.device))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def resolve(cfg: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
-    """Plain dicts, lists and numbers with every interpolation replaced: what is saved, hashed and built from."""
+    """Plain dicts and lists, every interpolation replaced: what is saved, hashed and built from."""
     container = cfg if isinstance(cfg, DictConfig) else OmegaConf.create(dict(cfg))
     found = OmegaConf.to_container(container, resolve=True, throw_on_missing=True)
     assert isinstance(found, dict)
@@ -47,12 +47,12 @@ def build_model(
         for name, value in made.keywords.items()
         if isinstance(value, functools.partial)
     }
-    model = _call(made, key, {**components, **supplied})
+    model = _call(functools.partial(made.func, **(made.keywords | components)), key, supplied)
     return model, [name for name, component in components.items() if not component.used]
 
 
 class Component:
-    """A factory that knows whether it was used, and refuses what the program and the configuration both set."""
+    """A factory that knows whether it was used, and refuses what program and configuration both set."""
 
     def __init__(self, key: str, make: functools.partial[Any]):
         self.key, self.make, self.used = key, make, False
@@ -85,6 +85,9 @@ def _call(made: functools.partial[Any], key: str, supplied: dict[str, Any]) -> A
     missing = [name for name in needed if name not in made.keywords and name not in supplied]
     if missing:
         raise ConfigError.of([f"{key}.{name}: is not set; {key}.{name}=... sets it" for name in missing])
+    for name, value in supplied.items():
+        if (given := made.keywords.get(name)) is not None and given != value:
+            raise ConfigError(f"{key}.{name}={shown(given)}: is {shown(value)} here, leave it out")
     try:
         return made(**supplied)
     except ValueError as error:

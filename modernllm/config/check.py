@@ -1,13 +1,14 @@
 """A composed configuration held against the classes that it names: allowed targets, keys, types and ranges.
 
-A constructor's signature is the schema, so there is none to keep in step with it. All problems are found before
-the first run starts, and reported together.
+A constructor's signature is the schema, so there is none to keep in step with it. All problems are found
+before the first run starts, and reported together.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
@@ -18,23 +19,24 @@ from modernllm.config.errors import ConfigError
 from modernllm.config.nearest import did_you_mean
 from modernllm.config.settings import Settings
 from modernllm.config.targets import TargetError, resolve_target
-from modernllm.config.tree import CONFIG_DIR, defaults, read_tree, sections
+from modernllm.config.tree import CONFIG_DIR, default_choices, read_tree, sections
 from modernllm.config.values import problem, shown
 
 UNREADABLE = object()
 """Stands for a value that is named as a problem already."""
+SUPPLIED = ("model.vocab_size",)
+"""May be null although the class needs a value: the program knows it only when it runs."""
 
 
 def check(cfg: DictConfig | Mapping[str, Any]) -> None:
-    """Raise one `ConfigError` with a line for every problem. Imports the classes (and torch), makes nothing."""
+    """Raise one `ConfigError`, a line for every problem. Imports the classes (and torch), makes nothing."""
     problems: list[str] = []
     container = cfg if isinstance(cfg, DictConfig) else OmegaConf.create(dict(cfg))
-    plain = {key: value for key, value in _plain(container, "", problems).items() if key != "hydra"}
+    plain = _plain(container, "", problems)
     allowed = plain.get("allow_targets")
     allowed = [name for name in allowed if isinstance(name, str)] if isinstance(allowed, list) else []
     problems += _root(plain)
-    problems += _nodes({key: plain[key] for key in plain if key in sections()}, "", allowed)
-    problems += _nodes({key: plain[key] for key in plain if key not in sections()}, "", allowed)
+    problems += _nodes(plain, "", allowed)
     if problems:
         raise ConfigError.of(list(dict.fromkeys(problems)))
 
@@ -45,6 +47,8 @@ def _plain(node: Container, prefix: str, problems: list[str]) -> Any:
     found = {}
     for key in keys:
         path = f"{prefix}{key}"
+        if path == "hydra":
+            continue
         if OmegaConf.is_missing(node, key):
             problems.append(f"{path}: is not set; {path}=... sets it")
             found[key] = UNREADABLE
@@ -68,7 +72,7 @@ def _root(plain: dict[str, Any]) -> Iterator[str]:
             if value is not UNREADABLE and (found := problem(key, value, hints[key])):
                 yield found
         elif key not in names:
-            yield f"{key}: nothing reads this key{did_you_mean(key, [*names, *defaults()])}"
+            yield f"{key}: nothing reads this key{did_you_mean(key, [*names, *default_choices()])}"
         elif not isinstance(value, dict) or "_target_" not in value:
             yield f"{key}={shown(value)}: should be chosen by a group, {key} has no _target_"
     for key in names:
@@ -114,7 +118,8 @@ def _node(node: dict[str, Any], path: str, allowed: list[str]) -> Iterator[str]:
     for key, value in given.items():
         if key in parameters:
             hint = parameters[key][0]
-            if value is not UNREADABLE and (wrong := problem(_join(path, key), value, hint)):
+            late = value is None and _join(path, key) in SUPPLIED
+            if value is not UNREADABLE and not late and (wrong := problem(_join(path, key), value, hint)):
                 yield wrong
         elif not (open_ended and target in allowed):
             yield _unknown_key(path, key, value, found, list(parameters))
@@ -124,12 +129,12 @@ def _node(node: dict[str, Any], path: str, allowed: list[str]) -> Iterator[str]:
 
 
 def _unknown_key(path: str, key: Any, value: Any, found: Any, names: list[str]) -> str:
-    hint = did_you_mean(str(key), names)
+    hint = did_you_mean(_join(path, key), [_join(path, name) for name in names])
     if not hint:
         group = path.rpartition(".")[2]
         hint = f"; it takes {', '.join(names) or 'nothing'}"
-        if group in defaults():
-            hint += f". Left over from another choice? Switch with {group}=..., not with _target_"
+        if group in default_choices():
+            hint += f". Is it of another {group}=...? (a choice is switched by its group, not by _target_)"
     return f"{_join(path, key)}={shown(value)}: {found.__name__} has no {key}{hint}"
 
 
@@ -162,6 +167,7 @@ def _hint(annotation: Any, space: dict[str, Any]) -> Any:
         return inspect.Parameter.empty
 
 
-def _known_targets() -> list[str]:
+@cache
+def _known_targets() -> tuple[str, ...]:
     tree = read_tree([CONFIG_DIR])
-    return [choice.target for choices in tree.values() for choice in choices.values() if choice.target]
+    return tuple(choice.target for choices in tree.values() for choice in choices.values() if choice.target)

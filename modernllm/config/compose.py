@@ -18,9 +18,9 @@ from omegaconf.errors import OmegaConfBaseException
 from modernllm.config.errors import ConfigError
 from modernllm.config.nearest import did_you_mean
 from modernllm.config.overrides import is_group, misuse, parse, unknown_keys
-from modernllm.config.tree import CONFIG_DIR, PRIMARY, Tree, defaults, read_tree
+from modernllm.config.tree import CONFIG_DIR, PRIMARY, Tree, default_choices, read_tree
 
-__all__ = ["CONFIG_DIR", "choices", "compose", "compose_with_choices", "defaults", "expand"]
+__all__ = ["CONFIG_DIR", "choices", "compose", "compose_with_choices", "default_choices", "expand"]
 
 Folders = Sequence[str | Path]
 
@@ -47,7 +47,7 @@ def compose_with_choices(
 
 
 def expand(overrides: Sequence[str], config_dirs: Folders = ()) -> list[list[str]]:
-    """The jobs of `-m` in Hydra's order, each as overrides for `compose`: all can be checked before one starts.
+    """The jobs of `-m` in Hydra's order, as overrides for `compose`: all can be checked before one starts.
 
     As Hydra's basic sweeper does it: the product of all sweeps, the last varying fastest, those of
     `hydra.sweeper.params` before them; equal jobs are not merged.
@@ -88,7 +88,7 @@ def _values(override: Override, tree: Tree) -> list[str]:
 def _existing(config_dirs: Folders) -> list[Path]:
     for folder in config_dirs:
         if not Path(folder).is_dir():
-            raise ConfigError(f"--config-dir={folder}: no such folder")
+            raise ConfigError(f"{folder}: no such folder to look for configurations in")
     return [Path(folder).resolve() for folder in config_dirs]
 
 
@@ -100,7 +100,9 @@ def _compose(overrides: Sequence[str], config_dirs: Folders) -> DictConfig:
     for override in parsed:
         if override.key_or_group == "hydra.searchpath":
             search_path += _search_path(override)
-            folders += _existing([e.removeprefix("file://") for e in _search_path(override) if "pkg://" not in e])
+            folders += _existing(
+                [e.removeprefix("file://") for e in _search_path(override) if "pkg://" not in e]
+            )
     tree = read_tree([CONFIG_DIR, *folders])
     problems = [problem for override in parsed if (problem := misuse(override, tree))]
     sound = [override for override in parsed if not misuse(override, tree)]
@@ -123,7 +125,9 @@ def _compose(overrides: Sequence[str], config_dirs: Folders) -> DictConfig:
 def _search_path(override: Override) -> list[str]:
     value: Any = override.value()
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-        raise ConfigError(f"{override.input_line}: should be a list of folders, as hydra.searchpath=[file://mine]")
+        raise ConfigError(
+            f"{override.input_line}: should be a list of folders, as hydra.searchpath=[file://mine]"
+        )
     return value
 
 
@@ -152,6 +156,6 @@ def _in_words(error: BaseException) -> str:
         for line in text.splitlines():
             if line.startswith(("Search path", "Config search path", "See http", "Set the environment")):
                 break
-            if line.strip() and "object_type=" not in line:
+            if line.strip() not in ("", "full_key:") and "object_type=" not in line:
                 lines.append(line.rstrip())
     return "\n".join([line if i == 0 else f"  {line.strip()}" for i, line in enumerate(lines)])

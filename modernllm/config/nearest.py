@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 
 
 def nearest(word: str, names: Iterable[str], n: int = 3) -> list[str]:
-    """Up to `n` of `names`, best first. `word` may be only the end of a dotted name: lrr finds optimizer.lr."""
+    """Up to `n` of `names`, best first. `word` may be the end of a dotted name: lrr finds optimizer.lr."""
     names = list(dict.fromkeys(names))
     exact = [name for name in names if name == word or name.endswith(f".{word}")]
     if exact:
@@ -19,13 +19,15 @@ def nearest(word: str, names: Iterable[str], n: int = 3) -> list[str]:
 
 
 def _likeness(word: str, name: str) -> float:
-    """Of the whole name, or of the last part alone: that counts a little less if the sections differ."""
-    section, _, last = word.rpartition(".")
-    other_section, _, other = name.rpartition(".")
+    """Of what follows the sections that both share, or of the last part alone, which counts a little less."""
+    words, names = word.split("."), name.split(".")
+    while len(words) > 1 and len(names) > 1 and words[0] == names[0]:
+        words, names = words[1:], names[1:]
+    last, other = words[-1], names[-1]
     ends = SequenceMatcher(None, last, other).ratio()
-    if len(last) > 2 and other.startswith(last):
+    if min(len(last), len(other)) > 2 and (other.startswith(last) or last.startswith(other)):
         ends = max(ends, 0.75)
-    return ends if section == other_section else max(SequenceMatcher(None, word, name).ratio(), ends - 0.1)
+    return max(SequenceMatcher(None, ".".join(words), ".".join(names)).ratio(), ends - 0.1)
 
 
 def did_you_mean(word: str, names: Iterable[str], n: int = 3) -> str:

@@ -15,7 +15,7 @@ from hydra.errors import HydraException
 
 from modernllm.config.errors import ConfigError
 from modernllm.config.nearest import did_you_mean, nearest
-from modernllm.config.tree import Tree, defaults
+from modernllm.config.tree import Tree, default_choices
 
 
 def parse(texts: Sequence[str], tree: Tree) -> list[Override]:
@@ -67,17 +67,17 @@ def misuse(override: Override, tree: Tree) -> str | None:
     if is_group(override, tree):
         return _bad_choice(override, tree)
     if group := _written_to_its_place(override, tree):
-        choice = next(iter(nearest(override.get_value_element_as_str(), tree[group], 1)), "...")
-        return f"{override.input_line}: a component is chosen by its group; write {group}={choice}"
+        choice = nearest(override.get_value_element_as_str(), tree[group], 1)
+        written = choice[0] if choice else f"... ({', '.join(tree[group])})"
+        return f"{override.input_line}: a component is chosen by its group; write {group}={written}"
     return None
 
 
 def _unmarked_sweep(override: Override) -> str:
     text = override.input_line or ""
     key, _, value = text.partition("=")
-    return (
-        f"{text}: several values for {key} are several runs: put -m in front of the overrides"
-        + (f'; one list is {key}=[{value}], one text "{key}=\'{value}\'"' if "(" not in value else "")
+    return f"{text}: several values for {key} are several runs: put -m in front of the overrides" + (
+        f"; one list is {key}=[{value}], one text \"{key}='{value}'\"" if "(" not in value else ""
     )
 
 
@@ -96,10 +96,10 @@ def _absence(group: str, tree: Tree) -> str:
 
 def _bad_choice(override: Override, tree: Tree) -> str | None:
     group, text, value = override.key_or_group, override.input_line, override.value()
-    chosen, listed = override.get_value_element_as_str(), group in defaults()
+    chosen, listed = override.get_value_element_as_str(), group in default_choices()
     if isinstance(value, list):
         return f"{text}: {group} takes one choice; -m {group}={','.join(map(str, value))} runs each"
-    if value is None and defaults().get(group, group) is not None:
+    if value is None and default_choices().get(group, group) is not None:
         return f"{text}: a group always has a choice; {_absence(group, tree)}"
     if value is not None and chosen not in [*tree[group], *_nested(group, tree)]:
         hint = did_you_mean(chosen, tree[group], 1)
@@ -174,11 +174,17 @@ def _leaves(override: Override) -> list[str]:
 
 
 def _unknown(key: str, keys: set[str], tree: Tree) -> str:
-    names = sorted(name for name in keys if not name.rpartition(".")[2].startswith("_"))
+    names = sorted(
+        n for n in keys if not n.rpartition(".")[2].startswith("_") and not key.startswith(f"{n}.")
+    )
     section = key.rpartition(".")[0]
     problem = f"no key {key}" if not section or section in keys else f"no key {section}"
-    hint = did_you_mean(key, names if section else [*names, *tree])
-    if not hint and section in keys:
+    if section in keys:  # what stands there, or the same name elsewhere
+        tail = key.removeprefix(section)
+        near = did_you_mean(key, [n for n in names if n.rpartition(".")[0] == section or n.endswith(tail)])
+    else:
+        near = did_you_mean(key, names if section else [*names, *tree]) or did_you_mean(section, names)
+    if not near and section in keys:
         siblings = [name.removeprefix(f"{section}.") for name in names if name.rpartition(".")[0] == section]
-        hint = f"; {section} has {', '.join(siblings)}"
-    return problem + (hint or "; python train.py --cfg job shows every key")
+        near = f"; {section} has {', '.join(siblings) or 'no keys'}"
+    return problem + (near or "; python train.py --cfg job shows every key")

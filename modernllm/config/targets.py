@@ -1,7 +1,7 @@
 """What a `_target_` may name: a class of modernllm, torch.nn or torch.optim, or what `allow_targets` lists.
 
-The object itself is looked at, not the beginning of its name: `torch.optim.optimizer.torch.load` begins well and
-is a function that runs code from a file. Nothing outside is imported before it is refused, nothing is called.
+The object itself is looked at, not the beginning of its name: `torch.optim.optimizer.torch.load` begins well
+and is a function that runs code from a file. What is outside is not imported, and nothing is called.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def resolve_target(target: Any, allowed: Sequence[str], known: Sequence[str] = (
     return found
 
 
-_FOREIGN = f"is no class of {', '.join(PACKAGES[:-1])} or {PACKAGES[-1]}; allow_targets=[...] lists further ones"
+_FOREIGN = (
+    f"is no class of {', '.join(PACKAGES[:-1])} or {PACKAGES[-1]}; allow_targets=[...] lists further ones"
+)
 
 
 def _inside(name: str) -> bool:
@@ -69,12 +71,14 @@ def _walk(target: str, packages: Sequence[str] | None) -> Any:
 
 
 def _submodule(path: str, parent: ModuleType) -> ModuleType:
-    """Imported only if it is there: `find_spec` would import parents, a failing import may have run half a module."""
+    """Looked up first, so that one that is missing differs from one that fails when it is imported."""
     last = path.rpartition(".")[2]
     modules = [info.name for info in iter_modules(getattr(parent, "__path__", ()))]
     if last not in modules and path not in sys.modules:
         classes = [name for name, value in vars(parent).items() if isinstance(value, type) and name[0] != "_"]
-        raise TargetError(f"does not exist: {parent.__name__} has no {last}{did_you_mean(last, classes + modules, 1)}")
+        raise TargetError(
+            f"does not exist: {parent.__name__} has no {last}{did_you_mean(last, classes + modules, 1)}"
+        )
     return _imported(path)
 
 

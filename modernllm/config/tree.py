@@ -16,7 +16,7 @@ PRIMARY = "train.yaml"
 
 
 def _config_dir() -> Path:
-    """In the package (wheel) or beside it (clone). Not `pkg://`: an editable install has a stale copy there."""
+    """In the package (wheel) or beside it (clone); `pkg://` finds the stale copy of an editable install."""
     here = Path(__file__).resolve()
     for folder in (here.parents[1] / "configs", here.parents[2] / "configs"):
         if (folder / PRIMARY).is_file():
@@ -52,7 +52,7 @@ def read_choice(path: Path, group: str) -> Choice:
 
 def read_tree(folders: Sequence[Path]) -> Tree:
     """Group -> choice, in the order of `train.yaml` and then of the alphabet; the first folder wins."""
-    found: Tree = {group: {} for group in defaults()}
+    found: Tree = {group: {} for group in default_choices()}
     for folder in folders:
         for path in sorted(folder.rglob("*.yaml")):
             group = path.parent.relative_to(folder).as_posix()
@@ -73,7 +73,7 @@ def _defaults() -> dict[str, str | None]:
     return found
 
 
-def defaults() -> dict[str, str | None]:
+def default_choices() -> dict[str, str | None]:
     """The choice of every group in `train.yaml`, in its order."""
     return dict(_defaults())
 
@@ -82,5 +82,5 @@ def defaults() -> dict[str, str | None]:
 def sections() -> tuple[str, ...]:
     """The keys of the root that hold a group's choice: model, init, trainer, ..."""
     tree = read_tree([CONFIG_DIR])
-    packages = [choice.package for group in defaults() for choice in tree[group].values()]
+    packages = [choice.package for group in default_choices() for choice in tree[group].values()]
     return tuple(dict.fromkeys(p.partition(".")[0] for p in packages if p != "_global_"))

@@ -1,10 +1,10 @@
-"""Values held against the annotation of the parameter that they are for; the annotation says what is allowed."""
+"""Values held against the annotation of their parameter: it says what is allowed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from inspect import Parameter
 from math import inf
 from pathlib import Path
@@ -35,7 +35,9 @@ def problem(key: str, value: Any, hint: Any) -> str | None:
     if writable is None:
         if isinstance(value, list) and (get_origin(hint) in LISTS):
             return None
-        return f"{key}={shown(value)}: is made by the program or chosen by a group, it has no value of its own"
+        return (
+            f"{key}={shown(value)}: is made by the program or chosen by a group, it has no value of its own"
+        )
     if fits(writable, value):
         return None
     hinted = advice(key, value, writable)
@@ -50,7 +52,7 @@ def is_node(value: Any) -> bool:
 
 
 def data_part(hint: Any) -> Any:
-    """What of the hint can be written in YAML: `Callable | None` leaves None, a Tensor nothing (None is returned)."""
+    """What of the hint can be written in YAML: `Callable | None` leaves NoneType, a Tensor nothing (None)."""
     origin, args = get_origin(hint), get_args(hint)
     if hint in SCALARS or hint in (*LISTS, *MAPPINGS, Any, object) or origin is Literal:
         return NoneType if hint is None else hint
@@ -64,7 +66,7 @@ def data_part(hint: Any) -> Any:
     return None
 
 
-@lru_cache(maxsize=None)
+@cache
 def _adapter(hint: Any) -> Any:
     from pydantic import TypeAdapter
 
@@ -76,7 +78,7 @@ def fits(hint: Any, value: Any) -> bool:
     from pydantic import ValidationError
 
     try:
-        _adapter(hint).validate_json(json.dumps(value), strict=True)
+        _adapter(hint).validate_json(json.dumps(value, default=str), strict=True)
     except ValidationError:
         return False
     return True

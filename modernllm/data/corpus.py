@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 Side = Literal["train", "validation"]
 
@@ -19,6 +19,7 @@ class Document:
     split: Side | None = None
 
 
+@runtime_checkable
 class Corpus(Protocol):
     """`documents()` gives the same documents in the same order each time it is called.
 

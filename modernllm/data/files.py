@@ -29,14 +29,14 @@ class TextFiles:
         self.encoding = encoding
         self.field = field
         try:
-            b"".decode(encoding)
+            b"a".decode(encoding, "replace")
         except LookupError as error:
             raise ValueError(f"data.encoding={encoding}: {error}; such as utf-8, cp1252 or gb18030") from None
 
     @property
     def name(self) -> str:
         stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in Path(self.path).expanduser().stem)
-        return stem.strip("_.") or "files"
+        return stem.strip("_.")[:40] or "files"
 
     def files(self) -> list[Path]:
         """The files that `path` names, never none."""

@@ -98,7 +98,7 @@ class HubDataset:
                     texts = list(column(self._load(split, True), self.field, self.repo, limit))
                     stream = arrow.BufferOutputStream()
                     parquet.write_table(arrow.table({self.field: texts}), stream)
-                    write_whole(path, stream.getvalue())
+                    write_whole(path, stream.getvalue().to_pybytes())
         for batch in parquet.ParquetFile(path).iter_batches(columns=[self.field]):
             yield from batch.column(0).to_pylist()
 
@@ -128,7 +128,14 @@ class HubDataset:
                 try:
                     builder = datasets.load_dataset_builder(self.repo, self.config, revision=self.revision)
                 except (ValueError, FileNotFoundError, ConnectionError) as error:
-                    raise ValueError(f"data.repo={self.repo} (config={self.config}): {error}") from None
+                    advice = (
+                        "not in the cache; data=stdlib needs none"
+                        if hub_offline()
+                        else f"revision={self.revision}"
+                    )
+                    raise ValueError(
+                        f"data.repo={self.repo} (config={self.config}): {error}; {advice}"
+                    ) from None
                 self._commit = str(builder.hash)
         return self._commit
 

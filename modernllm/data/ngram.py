@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -108,5 +109,6 @@ def cached_floors(
         return Floors(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         floors = ngram_floors(train, inputs, targets, vocab_size)
-    write_whole(path, json.dumps(asdict(floors)).encode())
+    with suppress(OSError):  # a cache shared for reading only still serves: counting again takes a second
+        write_whole(path, json.dumps(asdict(floors)).encode())
     return floors

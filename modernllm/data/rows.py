@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 BATCH = 1000
 
 
+@runtime_checkable
 class Rows(Protocol):
     """What `Dataset` and `IterableDataset` have in common: batches of rows, a list for each field."""
 
@@ -23,10 +24,8 @@ def column(dataset: Rows, field: str, source: str, limit: int | None = None) -> 
             raise ValueError(f"data.field={field}: {source} has no such field; it has {there}")
         for value in batch[field][:left]:
             if value is not None and not isinstance(value, str):
-                kind = type(value).__name__
-                raise ValueError(
-                    f"data.field={field}: {source} holds a {kind} there, text is needed: {value!r:.60}"
-                )
+                there = f"{type(value).__name__} {value!r:.60}"
+                raise ValueError(f"data.field={field}: {source} holds the {there} there, text is needed")
             if value:
                 yield value
         if left is not None and (left := left - len(batch[field])) <= 0:

@@ -6,7 +6,8 @@ The rule knows no seed, so all runs on a corpus share one validation set:
 * Groups are ordered by the SHA-256 of that text and taken into validation from the front until it holds
   `share` of all bytes. A group that would take validation past twice the share is passed over; where that
   leaves nothing, the smallest group is taken.
-* A corpus of one group is cut in two near the end of a line: its tail is the validation text.
+* Where all is one document, or the others are less than half the share beside it, that document is cut in two
+  near the end of a line: its tail is the validation text.
 * Where the source has a validation split of its own, that one is used; documents of its training split that
   occur in it are left out and counted.
 """
@@ -21,12 +22,13 @@ from modernllm.data.corpus import Corpus, Document, Side
 
 RULE = "documents by sha256 of case- and space-folded text, v1"
 RULE_GIVEN = "given by the source, train documents that occur in validation left out, v1"
-RULE_CUT = "one document, cut at a line end, v1"
+RULE_CUT = "one document beside which others are small, cut at a line end, v1"
 
 
 def group_of(text: str) -> bytes:
     """Equal for texts that differ only in case and white space."""
-    return hashlib.sha256(" ".join(text.lower().split()).encode("utf-8", "surrogatepass")).digest()
+    folded = " ".join(text.lower().split())
+    return hashlib.sha256(folded.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,16 @@ class Split:
     rule: str
     validation: frozenset[bytes]
     share: float
-    repeated: int
-    left_out: int
+    repeated: int = 0
+    left_out: int = 0
+    cut: bytes | None = None
 
     def documents(self, side: Side) -> Iterator[Document]:
         """The documents of one side, in the order of the corpus, empty ones dropped."""
         for document in self.corpus.documents():
             if not document.text:
                 continue
-            if self.rule == RULE_CUT:
+            if self.cut and group_of(document.text) == self.cut:
                 at = cut_position(document.text, self.share)
                 piece = document.text[:at] if side == "train" else document.text[at:]
                 yield replace(document, text=piece, name=f"{document.name} ({side} part)")
@@ -82,9 +85,10 @@ def split_documents(corpus: Corpus, share: float) -> Split:
         if left_out == len(in_train):
             raise ValueError(f"data: all training documents of {corpus.name} are in its validation split too")
         return Split(corpus, RULE_GIVEN, frozenset(given), share, repeated, left_out)
-    if len(size) == 1:
-        return _cut(corpus, share, repeated)
-    return Split(corpus, RULE, _front(size, share), share, repeated, 0)
+    largest = max(size, key=lambda group: (size[group], group))
+    if size[largest] >= (1 - share / 2) * sum(size.values()):
+        return Split(corpus, RULE_CUT, frozenset(), share, repeated, cut=largest)
+    return Split(corpus, RULE, _front(size, share), share, repeated)
 
 
 def _front(size: dict[bytes, int], share: float) -> frozenset[bytes]:
@@ -100,15 +104,10 @@ def _front(size: dict[bytes, int], share: float) -> frozenset[bytes]:
     return frozenset(chosen or [min(size, key=lambda group: (size[group], group))])
 
 
-def _cut(corpus: Corpus, share: float, repeated: int) -> Split:
-    text = next(document.text for document in corpus.documents() if document.text)
-    if len(text) < 2:
-        raise ValueError(f"data: {corpus.name} is one character long; training and validation need one each")
-    return Split(corpus, RULE_CUT, frozenset(), share, repeated, 0)
-
-
 def cut_position(text: str, share: float) -> int:
     """Where the tail begins: at the nearest start of a line that leaves between half and twice the share."""
+    if len(text) < 2:
+        raise ValueError("data: the text is one character long; training and validation need one each")
     target = min(max(round(len(text) * (1 - share)), 1), len(text) - 1)
     before, after = text.rfind("\n", 0, target) + 1, text.find("\n", target) + 1
     lines = [at for at in (before, after) if 0 < at < len(text)]

@@ -9,8 +9,10 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,7 +78,8 @@ def test_one_text_in_several_forms(tmp_path: Path) -> None:
         prints.add(TextFiles(str(tmp_path / name)).fingerprint())
         assert texts(TextFiles(str(tmp_path / name))) == [text]
     assert len(prints) == 1
-    script = f"from modernllm.data.files import TextFiles; print(TextFiles({str(tmp_path / 'bom')!r}).fingerprint())"
+    corpus = f"TextFiles({str(tmp_path / 'bom')!r})"
+    script = f"from modernllm.data.files import TextFiles; print({corpus}.fingerprint())"
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     other = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert other.stdout.strip() == prints.pop(), other.stderr
@@ -138,7 +141,9 @@ def test_rows_of_tables_are_documents(tmp_path: Path, monkeypatch: pytest.Monkey
     write_parquet(tmp_path / "t.parquet", {"text": ["one\r\nx", "zwei\u00e9", None]})
     for name in ("r[1].jsonl", "list.json", "t.parquet"):
         assert texts(TextFiles(str(tmp_path / name))) == ["one\r\nx", "zwei\u00e9"]
-    with pytest.raises(ValueError, match=r"data\.field=body: .*r\[1\]\.jsonl has no such field; it has n, text"):
+    with pytest.raises(
+        ValueError, match=r"data\.field=body: .*r\[1\]\.jsonl has no such field; it has n, text"
+    ):
         texts(TextFiles(str(tmp_path / "r[1].jsonl"), field="body"))
     with pytest.raises(ValueError, match=r"data\.field=n: .*holds the int 1"):
         texts(TextFiles(str(tmp_path / "r[1].jsonl"), field="n"))
@@ -173,7 +178,7 @@ def test_a_changed_byte_is_seen_at_equal_size_and_time(tmp_path: Path, suffix: s
     assert "first" not in both
 
 
-@pytest.fixture()
+@pytest.fixture
 def repository(tmp_path: Path) -> Path:
     root = tmp_path / "repo"
     write_parquet(root / "data/train-00000-of-00002.parquet", {"text": ["a", "b"], "id": [0, 1]})
@@ -185,7 +190,8 @@ def repository(tmp_path: Path) -> Path:
 def test_hub_layout_in_a_folder(repository: Path, tmp_path: Path) -> None:
     corpus = HubDataset(str(repository), validation="validation")
     documents = list(corpus.documents())
-    assert [(d.text, d.split) for d in documents[:1] + documents[-1:]] == [("a", "train"), ("Shared ", "validation")]
+    assert [d.text for d in documents] == ["a", "b", "c", "shared", "v", "Shared "]
+    assert [d.split for d in documents] == ["train"] * 4 + ["validation"] * 2
     assert texts(HubDataset(str(repository))) == ["a", "b", "c", "shared"]
     assert texts(HubDataset(str(repository), limit=3)) == ["a", "b", "c"]
     prepared = prepare(corpus, ByteTokenizer(), tmp_path / "cache")
@@ -219,7 +225,12 @@ def test_no_network_is_one_sentence_at_once(monkeypatch: pytest.MonkeyPatch, lim
 
 def test_a_silent_network_is_one_sentence_in_three_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packets that vanish, or a name server that does: neither may take longer."""
-    monkeypatch.setattr(socket, "create_connection", lambda *arguments, **options: time.sleep(5))
+
+    def silent(*arguments, **options):
+        time.sleep(2.5)
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", silent)
     monkeypatch.delenv("HF_ENDPOINT", raising=False)
     start = time.perf_counter()
     with pytest.raises(ConnectionError, match=r"huggingface\.co does not answer"):
@@ -228,7 +239,7 @@ def test_a_silent_network_is_one_sentence_in_three_seconds(monkeypatch: pytest.M
 
 
 def test_offline_sample_is_kept_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sample lies under its commit; offline the newest one is taken, and where there is none that is said."""
+    """A sample lies under its commit; offline the newest is taken, and where there is none that is said."""
     monkeypatch.setenv("MODERNLLM_CACHE", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     corpus = HubDataset("owner/name", limit=2)
@@ -236,4 +247,58 @@ def test_offline_sample_is_kept_and_found(tmp_path: Path, monkeypatch: pytest.Mo
         corpus.fingerprint()
     write_parquet(corpus._samples() / ("a" * 40) / "train.parquet", {"text": ["x", "y"]})
     assert texts(HubDataset("owner/name", limit=2)) == ["x", "y"]
-    assert HubDataset("owner/name", limit=2).fingerprint() != HubDataset("owner/name", "c", limit=2).repo
+    before = HubDataset("owner/name", limit=2).fingerprint()
+    write_parquet(corpus._samples() / ("b" * 40) / "train.parquet", {"text": ["z", "y"]})
+    os.utime(corpus._samples() / ("a" * 40) / "train.parquet", (1, 1))
+    assert HubDataset("owner/name", limit=2).fingerprint() != before
+    assert texts(HubDataset("owner/name", limit=2)) == ["z", "y"]
+
+
+@pytest.fixture
+def hub(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """A hub that answers, whose `owner/name` is the folder and whose main branch stands for `commit`."""
+    import datasets
+
+    state = SimpleNamespace(commit="a" * 40, asked=[])
+    load = datasets.load_dataset
+
+    def load_dataset(repo, *arguments, revision, **options):
+        assert repo == "owner/name"
+        state.asked.append(revision)
+        return load(str(repository), *arguments, **{**options, "cache_dir": str(tmp_path / "hf")})
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setattr(
+        datasets, "load_dataset_builder", lambda *arguments, **options: SimpleNamespace(hash=state.commit)
+    )
+    monkeypatch.setenv("MODERNLLM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        yield state
+
+
+def test_the_commit_identifies_the_data(hub: SimpleNamespace) -> None:
+    """Reads are pinned to the commit that the branch stood for; the fingerprint tells commits apart."""
+    corpus = HubDataset("owner/name", validation="validation")
+    before = corpus.fingerprint()
+    assert texts(corpus) == ["a", "b", "c", "shared", "v", "Shared "]
+    assert hub.asked == ["a" * 40] * 2
+    hub.commit = "b" * 40
+    assert corpus.fingerprint() == before
+    assert HubDataset("owner/name", validation="validation").fingerprint() != before
+    assert HubDataset("owner/name").fingerprint() != HubDataset("owner/name", limit=2).fingerprint()
+
+
+def test_a_sample_is_fetched_once(hub: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert texts(HubDataset("owner/name", limit=3)) == ["a", "b", "c"]
+    assert texts(HubDataset("owner/name", limit=3)) == ["a", "b", "c"]
+    assert len(hub.asked) == 1
+    online = HubDataset("owner/name", limit=3).fingerprint()
+    hub.commit = "b" * 40
+    assert texts(HubDataset("owner/name", limit=3)) == ["a", "b", "c"]
+    assert len(hub.asked) == 2
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert texts(HubDataset("owner/name", limit=3)) == ["a", "b", "c"]
+    assert len(hub.asked) == 2
+    assert HubDataset("owner/name", limit=3).fingerprint() != online

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 
+@runtime_checkable
 class Tokenizer(Protocol):
     """Ready for use. `pad` and `mask` are None where a published vocabulary has no such ids.
 
@@ -34,6 +35,7 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int] | np.ndarray) -> str: ...
 
 
+@runtime_checkable
 class TokenizerRecipe(Protocol):
     """What a configuration builds: `fit` makes it ready, learning from the training texts if it learns."""
 

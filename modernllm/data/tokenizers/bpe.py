@@ -6,12 +6,15 @@ import base64
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge
 
 from modernllm.data.cache import key_of, locked, write_whole
 from modernllm.data.tokenizers.ranks import RankTokenizer
+
+if TYPE_CHECKING:
+    import tokenizers
 
 PATTERN = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,2}"
@@ -50,7 +53,7 @@ class BytePairEncoding:
         return _tokenizer(pieces)
 
     def _learn(self, texts: Iterable[str], path: Path) -> list[bytes]:
-        pieces = learn(texts, self.vocab_size - len(SPECIALS))
+        pieces = pieces_of(train(texts, self.vocab_size - len(SPECIALS)))
         if len(pieces) < self.vocab_size - len(SPECIALS):
             raise ValueError(
                 f"tokenizer.vocab_size={self.vocab_size}: the training text is too small for more than "
@@ -60,8 +63,8 @@ class BytePairEncoding:
         return pieces
 
 
-def learn(texts: Iterable[str], size: int) -> list[bytes]:
-    """The 256 bytes and the merges, in order of rank."""
+def train(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
+    """Learn with Hugging Face's trainer: the fastest at hand, and deterministic."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
     model = Tokenizer(models.BPE())
@@ -74,6 +77,11 @@ def learn(texts: Iterable[str], size: int) -> list[bytes]:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
     model.train_from_iterator(_first(texts, TRAINING_BYTES), trainer)
+    return model
+
+
+def pieces_of(model: tokenizers.Tokenizer) -> list[bytes]:
+    """The 256 bytes and the merges, in order of rank."""
     byte_of = _bytes_by_symbol()
     by_id = sorted(model.get_vocab().items(), key=lambda item: item[1])
     pieces = [bytes(byte_of[symbol] for symbol in token) for token, _ in by_id]

@@ -43,7 +43,14 @@ class RankTokenizer:
             return list(pool.map(self._encode, texts))
 
     def _encode(self, text: str) -> np.ndarray:
-        return self.encoding.encode_to_numpy(text, disallowed_special=())
+        try:
+            return self.encoding.encode_to_numpy(text, disallowed_special=())
+        except ValueError:
+            # tiktoken's pattern gives up on very long runs of white space; halves encode to the same text
+            if len(text) < 2:
+                raise
+            middle = len(text) // 2
+            return np.concatenate([self._encode(text[:middle]), self._encode(text[middle:])])
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         return b"".join(self.pieces[i] for i in ids).decode(errors="replace")

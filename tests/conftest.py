@@ -1,0 +1,41 @@
+"""One thread, no shared random state, a cache of our own, and a run with shapes checked: `pytest --shapes`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shapes", action="store_true", help="check the jaxtyping annotations of modernllm in every call"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--shapes"):
+        from jaxtyping import install_import_hook
+
+        install_import_hook("modernllm", "beartype.beartype")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Token files of the tests stay out of the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MODERNLLM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def alone() -> None:
+    """No test depends on what another drew, or on the threads that a trainer left behind."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)

@@ -1,0 +1,373 @@
+"""Every choice of every group, alone and in pairs: it trains, is saved, sees no future, is decayed by role."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+from itertools import combinations
+
+import pytest
+import torch
+from models import CHOICES, GROUPS, LENGTH, VOCAB, choices, close, config, made, paired, tiny, windows
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from modernllm.attention.attend import Attend
+from modernllm.batch import IGNORED, Batch
+from modernllm.context import Context
+from modernllm.linear import parameter_roles
+from modernllm.model import Decoder
+from modernllm.objective import Objective
+from modernllm.optimizer import AdamW, parameter_groups
+
+VARIANTS = [
+    *([choice] for choice in CHOICES),
+    ["model.bias=true"],
+    ["model.bias=true", "position=learned"],
+    ["model.head_dim=12", "model.hidden=20"],
+    ["attention=gqa", "model.n_kv_heads=4"],
+    ["norm=layernorm", "position=learned", "activation=gelu", "head=tied", "init=gpt2", "model.bias=true"],
+    ["placement=post", "position=sinusoidal", "embedding=scaled", "head=tied", "activation=relu"],
+    ["block=parallel", "attention=mqa", "norm=layernorm"],
+    ["placement=none", "block=parallel"],
+    ["placement=post", "block=parallel"],
+    ["placement=post", "readout=norm", "attention=gqa"],
+]
+
+IDLE = {"attention.k.bias": "position=rope"}
+"""Parameters whose gradient is zero but for rounding, unless the variant has the choice named: the softmax does
+not see what is added to all scores of a query, and that is what a bias of keys adds that are not turned."""
+
+UNDECAYED_MATRICES = {"embedding.weight", "position.table"}
+
+CANNOT_WORK: dict[frozenset[str], str] = {}
+"""Pairs of choices that are refused, and what the error says."""
+
+PAIRS = [
+    (first, second)
+    for first, second in combinations(CHOICES, 2)
+    if first.partition("=")[0] != second.partition("=")[0]
+]
+
+
+@pytest.fixture(params=VARIANTS, ids=" ".join)
+def variant(request: pytest.FixtureRequest) -> list[str]:
+    return request.param
+
+
+@pytest.fixture
+def model(variant: list[str]) -> Decoder:
+    return tiny(*variant)
+
+
+def adamw(model: nn.Module) -> AdamW:
+    return AdamW(model, lr=1e-3, betas=[0.9, 0.95], eps=1e-8, weight_decay=0.1)
+
+
+def mean_loss(model: nn.Module, batch: Batch) -> Tensor:
+    return Objective(model)(batch)[0] / batch.n_targets
+
+
+def gradients(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    model.zero_grad()
+    Objective(model)(batch)[0].backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def test_the_groups_of_the_model_are_found() -> None:
+    expected = "norm placement position activation attention block branch layers embedding head readout init"
+    assert set(GROUPS) >= set(expected.split())
+    assert {"norm=rmsnorm", "placement=post", "position=rope", "activation=swiglu", "init=gpt2"} <= set(CHOICES)
+
+
+def test_it_trains(variant: list[str], model: Decoder) -> None:
+    """Every parameter is reached, at the first step and after three, and each step changes all of them."""
+    optimizer = adamw(model.train())
+    idle = [name for name, unless in IDLE.items() if unless not in [*variant, *default_choices(variant)]]
+    for step in range(4):
+        found = gradients(model, windows(seed=step))
+        assert set(found) == {name for name, _ in model.named_parameters()}
+        largest = max(float(gradient.abs().max()) for gradient in found.values())
+        assert 0 < largest < math.inf
+        still = {name for name, g in found.items() if not float(g.abs().max()) > 1e-6 * largest}
+        assert still == {name for name in found if name.endswith(tuple(idle))}
+        before = [p.detach().clone() for p in model.parameters()]
+        optimizer.step()
+        assert all(p.isfinite().all() for p in model.parameters())
+        assert [torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True)] == [
+            False
+        ] * len(before)
+
+
+def default_choices(variant: list[str]) -> list[str]:
+    """The choices that the variant leaves as they are."""
+    named = {override.partition("=")[0] for override in variant}
+    return [] if "position" in named else ["position=rope"]
+
+
+def test_the_start_is_as_the_initialisation_says(model: Decoder) -> None:
+    """Not many times worse than knowing nothing, whatever the parts."""
+    loss = float(mean_loss(model, windows(rows=16)).detach())
+    assert math.log(VOCAB) - 0.05 < loss < 3 * math.log(VOCAB)
+
+
+def test_it_is_saved_and_loaded(variant: list[str], model: Decoder) -> None:
+    batch, file = windows(), io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    other = tiny(*variant, seed=1)
+    assert not torch.equal(other(batch), model(batch))
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(other(batch), model(batch))
+
+
+# --- nothing sees the future (F-19)
+
+
+class SeesAll(Attend):
+    """What the two tests below have to notice."""
+
+    def forward(self, q, k, v, mask, bias):
+        return super().forward(q, k, v, torch.ones(1, 1, q.shape[2], k.shape[2], dtype=torch.bool), bias)
+
+
+def change_of_prefix(model: Decoder, length: int) -> float:
+    """By how much the logits before `length` move, relative to the largest, when what follows is another text."""
+    batch = windows()
+    tokens = batch.tokens.clone()
+    tokens[:, length:] = (tokens[:, length:] + 7) % VOCAB
+    before, after = model(batch).detach(), model(Batch(tokens)).detach()
+    assert not torch.equal(before[:, length:], after[:, length:])
+    return float((before - after)[:, :length].abs().max() / before.abs().max())
+
+
+def reach(model: Decoder, position: int) -> list[int]:
+    """The positions on which the logits at `position` depend, by gradient."""
+    embedded: list[Tensor] = []
+    hook = model.embedding.register_forward_hook(lambda module, given, x: embedded.append(x))
+    logits = model(windows(rows=1))[0, position]
+    hook.remove()
+    (gradient,) = torch.autograd.grad((logits * torch.randn_like(logits)).sum(), embedded[0])
+    return gradient[0].abs().sum(-1).nonzero().flatten().tolist()
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+def test_no_position_sees_its_future(model: Decoder, training: bool) -> None:
+    model.train(training)
+    assert max(change_of_prefix(model, length) for length in (1, 3, 7, 15, 31)) <= 1e-6
+    for position in (0, 6, 14, 30):
+        assert reach(model, position) == list(range(position + 1))
+
+
+def test_a_leak_would_be_noticed() -> None:
+    model = tiny()
+    for module in model.modules():
+        if isinstance(module, Attend):
+            module.__class__ = SeesAll
+    assert change_of_prefix(model, 15) > 1e-2
+    assert reach(model, 6) == list(range(LENGTH))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "variant",
+    [[], ["placement=post"], ["position=learned", "attention=gqa"], ["position=none", "block=parallel"]],
+    ids=lambda variant: " ".join(variant) or "default",
+)
+def test_fresh_random_tokens_cannot_be_predicted(variant: list[str]) -> None:
+    """F-19: 200 steps on uniform tokens, never the same; a block that leaks is far below ln V by then."""
+    model = tiny(*variant).train()
+    optimizer, losses = adamw(model), []
+    for step in range(200):
+        optimizer.zero_grad()
+        loss = mean_loss(model, windows(rows=8, seed=step))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    assert float(torch.stack(losses).view(4, 50).mean(1).min()) >= math.log(VOCAB) - 0.02
+
+
+# --- weight decay (F-46)
+
+
+def test_every_parameter_is_in_one_group(model: Decoder) -> None:
+    decayed, kept = parameter_groups(model, 0.1)
+    assert (decayed["weight_decay"], kept["weight_decay"]) == (0.1, 0.0)
+    members = [*decayed["params"], *kept["params"]]
+    assert len(members) == len(set(members)) == len(list(model.parameters()))
+    assert set(members) == set(model.parameters())
+    matrices = {name for name, p in model.named_parameters() if p.ndim > 1} - UNDECAYED_MATRICES
+    assert {name for name, p in model.named_parameters() if p in set(decayed["params"])} == matrices
+    assert len(matrices) >= 12
+
+
+def test_only_the_decayed_shrink(model: Decoder) -> None:
+    optimizer = adamw(model)
+    decayed = set(optimizer.param_groups[0]["params"])
+    before = {p: p.detach().clone() for p in model.parameters()}
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    for p, old in before.items():
+        if p in decayed:
+            torch.testing.assert_close(p.detach(), old * (1 - 1e-3 * 0.1), rtol=1e-6, atol=0)
+            assert float(p.detach().norm()) < float(old.norm())
+        else:
+            assert torch.equal(p, old)
+
+
+# --- pairing (F-90, F-91)
+
+
+def test_draws_before_the_build_do_not_matter(variant: list[str]) -> None:
+    first = tiny(*variant)
+    torch.rand(64)
+    second, other = tiny(*variant), tiny(*variant, seed=1)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    drawn = [(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True) if float(a.detach().std()) > 0]
+    assert len(drawn) >= 12
+    assert not any(torch.equal(a, b) for a, b in drawn)
+
+
+@pytest.mark.parametrize("choice", [choice for choice in CHOICES if not choice.startswith("init=")])
+def test_shared_parameters_start_equal(choice: str) -> None:
+    """The same name, shape and role: the same values, bit for bit, whatever else the variant has."""
+    ours = {(name, p.shape, role): p for name, p, role in parameter_roles(tiny(choice))}
+    default = {(name, p.shape, role): p for name, p, role in parameter_roles(tiny())}
+    shared = ours.keys() & default.keys()
+    assert [key[0] for key in shared if not torch.equal(ours[key], default[key])] == []
+    matrices = [key for key in default if len(key[1]) > 1]
+    assert sum(key in shared for key in matrices) >= len(matrices) // 2
+
+
+# --- caches, padding, documents (F-05, F-09, F-57)
+
+
+def decoded(model: Decoder, tokens: Tensor, parts: list[int]) -> Tensor:
+    """The logits of `tokens`, given in parts of these lengths."""
+    states, past, logits = model.states(len(tokens), tokens.shape[1]), 0, []
+    for part in tokens.split(parts, dim=1):
+        batch = Batch(part)
+        logits.append(model(batch, Context.of(batch, states, past)))
+        past += part.shape[1]
+    return torch.cat(logits, 1)
+
+
+PARTS = [[5, 1, 3, 1, 1, 4, 17], [1] * LENGTH, [LENGTH]]
+
+
+@pytest.mark.parametrize("parts", PARTS, ids=["chunks", "one by one", "at once"])
+def test_decoding_with_a_cache(model: Decoder, parts: list[int]) -> None:
+    """F-05: as the full forward, however the text is cut."""
+    tokens = windows().tokens
+    with torch.no_grad():
+        close(decoded(model, tokens, parts), model(Batch(tokens)))
+
+
+@pytest.mark.parametrize("position", choices("position"))
+@pytest.mark.parametrize("attention", choices("attention"))
+def test_decoding_with_every_attention_and_position(attention: str, position: str) -> None:
+    model, tokens = tiny(attention, position), windows().tokens
+    with torch.no_grad():
+        close(decoded(model, tokens, PARTS[0]), model(Batch(tokens)))
+
+
+def test_padding_on_the_left(model: Decoder) -> None:
+    """A padded row has the logits of the same text alone."""
+    batch = windows(rows=3)
+    mask = torch.ones_like(batch.tokens, dtype=torch.bool)
+    mask[1, :12] = False
+    logits = model(Batch(batch.tokens, mask=mask))
+    close(logits[1, 12:], model(Batch(batch.tokens[1:2, 12:]))[0])
+    close(logits[[0, 2]], model(batch)[[0, 2]])
+
+
+def test_a_row_that_is_padding(model: Decoder) -> None:
+    """F-09: rows and positions without a single key leave the others, and every gradient, as if they were not there."""
+    batch = windows(rows=3)
+    mask = torch.ones_like(batch.tokens, dtype=torch.bool)
+    mask[1], mask[2, :5] = False, False
+    assert batch.targets is not None
+    targets = batch.targets.where(mask, IGNORED)
+    padded = Batch(batch.tokens, targets, mask=mask)
+    loss, found = mean_loss(model, padded), gradients(model, padded)
+    assert loss.isfinite()
+    kept = Batch(batch.tokens[[0, 2]], targets[[0, 2]], mask=mask[[0, 2]])
+    close(loss, mean_loss(model, kept))
+    close(model(padded)[0], model(Batch(batch.tokens[:1]))[0])
+    expected = gradients(model, kept)
+    assert found.keys() == expected.keys()
+    for name in found:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-5)
+
+
+def test_documents_in_one_row_are_apart(model: Decoder) -> None:
+    """F-57: the logits and gradients of the second are those of the second alone; without segments they are not."""
+    batch = windows(rows=2)
+    assert batch.targets is not None
+    segments = torch.zeros_like(batch.tokens)
+    segments[:, 13:] = 1
+    targets = batch.targets.where(segments == 1, IGNORED)
+    packed = Batch(batch.tokens, targets, segments=segments)
+    alone = Batch(batch.tokens[:, 13:], targets[:, 13:])
+    close(model(packed)[:, 13:], model(alone))
+    close(model(packed)[:, :13], model(batch)[:, :13])
+    found, expected = gradients(model, packed), gradients(model, alone)
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-5)
+    together = model(Batch(batch.tokens, targets))[:, 13:]
+    assert float((together - model(alone)).abs().max()) > 1e-3
+
+
+# --- dropout and precision
+
+
+def test_dropout_is_off_in_eval(variant: list[str]) -> None:
+    """F-47: bitwise; and on in training."""
+    model, batch = tiny(*variant, "model.dropout=0.5"), windows()
+    assert torch.equal(model(batch), model(batch))
+    assert torch.equal(model(batch), tiny(*variant)(batch))
+    model.train()
+    assert not torch.equal(model(batch), model(batch))
+
+
+def test_bfloat16_products(model: Decoder) -> None:
+    """Under autocast the stream and the gradients stay float32, and the loss is that of float32 within 1 %."""
+    batch, streams = windows(), []
+    model.readout.register_forward_pre_hook(lambda module, given: streams.extend(tree_leaves(given)))
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(batch)
+        found = gradients(model, batch)
+        loss = mean_loss(model, batch)
+        with torch.no_grad():
+            close(decoded(model, batch.tokens, PARTS[0]), logits, 0.03)
+    assert logits.dtype == torch.bfloat16
+    assert {stream.dtype for stream in streams} == {loss.dtype} == {torch.float32}
+    assert all(gradient.isfinite().all() for gradient in found.values())
+    assert float(loss.detach()) == pytest.approx(float(mean_loss(model, batch).detach()), rel=0.01)
+
+
+# --- pairs
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS, ids=lambda choice: choice)
+def test_pairs(first: str, second: str) -> None:
+    """Two choices work together, or are refused in words."""
+    build: Callable[[], Decoder] = lambda: made(paired(first, second))  # noqa: E731
+    if message := CANNOT_WORK.get(frozenset({first, second})):
+        with pytest.raises(ValueError, match=message):
+            build()
+        return
+    with torch.no_grad():
+        logits = build()(windows(rows=2))
+    assert logits.shape == (2, LENGTH, VOCAB)
+    assert logits.isfinite().all()
+    assert float(logits.std()) > 1e-3
+
+
+@pytest.mark.parametrize("readout", choices("readout"))
+@pytest.mark.parametrize("placement", choices("placement"))
+def test_merged_pairs_are_composed_pairs(placement: str, readout: str) -> None:
+    """Where one choice picks another, merging and composing agree: the one that is named wins."""
+    assert paired(placement, readout) == config(placement, readout) == config(readout, placement)
