@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import hydra
@@ -12,7 +13,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from modernllm.config.compose import CONFIG_DIR, compose, default_choices, expand
+from modernllm.config.compose import CONFIG_DIR, choices, compose_with_choices, default_choices, expand
 from modernllm.config.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from modernllm.runs.record import Run
 
 FAILED, MISUSED = 1, 2
+Expected = Mapping[tuple[str, ...], Mapping[str, str | None]]
+"""The choice in every group that follows from the leading ones."""
 
 
 def main() -> int:
@@ -31,34 +34,45 @@ def main() -> int:
 
         print(help_text(directories))
         return 0
+    many = words.multirun or "hydra.mode=MULTIRUN" in words.overrides
     try:
-        jobs = expand(words.overrides) if words.multirun else [words.overrides]
-        configs = [compose(job, directories) for job in jobs]
-        if not (words.cfg or words.info or words.hydra_help or words.shell_completion):
-            from modernllm.config.check import check
+        jobs = expand(words.overrides, directories) if many else [words.overrides]
+        plans = [compose_with_choices(job, directories) for job in jobs]
+        if words.cfg or words.info or words.hydra_help or words.shell_completion:
+            run_hydra(lambda cfg: None)
+            return 0
+        from modernllm.config.check import check
 
-            for cfg in configs:
-                check(cfg)
+        for cfg, _ in plans:
+            check(cfg)
+        expected = {leading(chosen): choices(leading(chosen), directories) for _, chosen in plans}
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return MISUSED
-    jobs_done: list[tuple[int, Run | None]] = []
-    hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="train")(
-        lambda cfg: jobs_done.append(job(cfg, directories))
-    )()
-    if words.multirun and jobs_done:
-        return end_of_sweep(jobs_done)
-    return jobs_done[0][0] if jobs_done else 0
+    done: list[tuple[int, Run | None]] = []
+    run_hydra(lambda cfg: done.append(job(cfg, expected)))
+    return end_of_sweep(done) if many else end_of_run(*done[0])
 
 
-def job(cfg: DictConfig, directories: list[str]) -> tuple[int, Run | None]:
+def run_hydra(task: Callable[[DictConfig], None]) -> None:
+    """Let Hydra read the command line again, and do `task` for every job that it finds there."""
+    hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="train")(task)()
+
+
+def leading(chosen: Mapping[str, str | None]) -> tuple[str, ...]:
+    """The overrides that pick other choices: a readout that belongs to its placement is nothing to name."""
+    return tuple(f"{group}={chosen[group]}" for group in ("size", "placement"))
+
+
+def job(cfg: DictConfig, expected: Expected) -> tuple[int, Run | None]:
     """One run. An error is told and counted, and never keeps the other jobs of a sweep from running."""
     from modernllm import experiment
+    from modernllm.report.summary import result
     from modernllm.runs.directory import RunningElsewhere
 
     os.chdir(HydraConfig.get().runtime.cwd)  # paths are relative to where the command was given
     try:
-        code, run = experiment.run(cfg, asked(directories))
+        code, run = experiment.run(cfg, asked(expected))
     except KeyboardInterrupt:
         raise SystemExit(experiment.INTERRUPTED) from None
     except (ValueError, OSError, RunningElsewhere) as error:
@@ -67,18 +81,29 @@ def job(cfg: DictConfig, directories: list[str]) -> tuple[int, Run | None]:
     except Exception:
         traceback.print_exc()
         return FAILED, None
+    print(*result(run), sep="\n")
     if code == experiment.INTERRUPTED:
         raise SystemExit(code)  # a sweep stops here too
     return code, run
 
 
-def asked(directories: list[str]) -> Asked:
+def asked(expected: Expected) -> Asked:
+    """What the command line says of the job that Hydra is about to run."""
     from modernllm.experiment import Asked
 
     hydra_config = HydraConfig.get()
-    choices = {group: choice for group, choice in hydra_config.runtime.choices.items() if "/" not in group}
+    chosen = {group: choice for group, choice in hydra_config.runtime.choices.items() if "/" not in group}
     pairs = (override.lstrip("+").partition("=") for override in hydra_config.overrides.task)
-    return Asked(choices, default_choices(), {key: value for key, _, value in pairs})
+    implied = expected[leading(chosen)] | {"placement": default_choices()["placement"]}
+    return Asked(chosen, implied, {key: value for key, _, value in pairs})
+
+
+def end_of_run(code: int, run: Run | None) -> int:
+    if run is not None:
+        from modernllm.report.summary import epilogue
+
+        print(*epilogue(run), sep="\n")
+    return code
 
 
 def end_of_sweep(jobs: list[tuple[int, Run | None]]) -> int:
@@ -90,11 +115,10 @@ def end_of_sweep(jobs: list[tuple[int, Run | None]]) -> int:
     console = rich.console.Console(highlight=False)
     runs = [run for _, run in jobs if run is not None]
     if runs:
-        console.rule("the sweep")
+        console.print()
         sweep_table(runs, console)
     failed = len(jobs) - len(runs)
     if failed:
         console.print(f"{failed} of {len(jobs)} jobs failed: their errors are above", style="bold red")
-    for line in sweep_suggestions(runs, sys.argv[1:]):
-        console.print(line, markup=False)
+    print(*sweep_suggestions(runs, sys.argv[1:]), sep="\n")
     return FAILED if failed else 0

@@ -48,14 +48,13 @@ class Context:
         if past:
             raise ValueError("padding and segments are not kept between the parts of a generation")
         allowed = (steps <= steps[:, None]).expand(n_rows, 1, n_tokens, n_tokens)
-        positions = steps.expand(n_rows, -1)
+        real = torch.ones_like(batch.tokens) if batch.mask is None else batch.mask.long()
+        positions = real.cumsum(1) - real  # real tokens before: padding does not shift a row's text
+        if batch.mask is not None:
+            allowed = allowed & batch.mask[:, None, None, :]
         if batch.segments is not None:
             allowed = allowed & (batch.segments[:, :, None] == batch.segments[:, None, :])[:, None]
             opens = torch.ones_like(batch.segments, dtype=torch.bool)
             opens[:, 1:] = batch.segments[:, 1:] != batch.segments[:, :-1]
             positions = positions - torch.where(opens, positions, 0).cummax(1).values
-        if batch.mask is not None:
-            allowed = allowed & batch.mask[:, None, None, :]
-            if batch.segments is None:  # left padding does not shift a row's text
-                positions = (batch.mask.cumsum(1) - 1).clamp(min=0)
         return cls(positions=positions, mask=allowed, segments=batch.segments, states=states)

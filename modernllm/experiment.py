@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 import traceback
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from modernllm.generate import generate
 from modernllm.model import Decoder
 from modernllm.precision import pick_device
 from modernllm.report.console import Console
-from modernllm.report.summary import opening, summary
+from modernllm.report.summary import opening
 from modernllm.runs import identity as identify
 from modernllm.runs.directory import RunDirectory
 from modernllm.runs.outcome import judge
@@ -38,10 +39,12 @@ FINISHED, NONFINITE, INTERRUPTED = 0, 4, 130
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line said: the choice in every group, the default ones, and the overrides by key."""
+    """What the command line said: the choice in every group, those that anyone would expect there, and the overrides
+    by key.
+    """
 
     choices: dict[str, str]
-    defaults: dict[str, str]
+    expected: Mapping[str, str | None]
     overrides: dict[str, str]
 
 
@@ -60,7 +63,7 @@ class Prepared:
 
 
 def run(cfg: DictConfig, asked: Asked) -> tuple[int, Run]:
-    """Do the run that `cfg` describes, or go on with it, or show it if it is done; its exit code and its record."""
+    """Do the run that `cfg` describes, or go on with it, or leave it if it is done; its exit code and its record."""
     prepared = prepare_run(resolve(cfg), asked)
     config = prepared.config
     directory = RunDirectory(Path(config["out"]) / config["study"] / prepared.run_id)
@@ -71,12 +74,10 @@ def run(cfg: DictConfig, asked: Asked) -> tuple[int, Run]:
         if directory.status().get("status") == "finished":
             console.print(f"{prepared.run_id} is finished already (overwrite=true runs it again)")
         else:
-            for line in opening(prepared.identity, config, asked.choices, prepared.data):
+            for line in opening(prepared.identity, config, prepared.data):
                 console.print(line)
             perform(prepared, directory, console)
         done = load_run(directory.path)
-    for line in summary(done, asked.choices):
-        console.print(line)
     codes = {"finished": NONFINITE if done.outcome == "nonfinite" else FINISHED, "interrupted": INTERRUPTED}
     return codes[done.status["status"]], done
 
@@ -111,7 +112,7 @@ def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
     floors = cached_floors(data.folder, data.train, validation.tokens, validation.targets, vocab_size)
     hashes = {"corpus": data.corpus_hash, "tokenizer": data.tokenizer_hash, "validation": validation_hash}
     config_hash = identify.digest(identify.scientific(config, hashes, device.type, dead))
-    run_id = identify.run_name(asked.choices, asked.defaults, config["seed"], config_hash)
+    run_id = identify.run_name(asked.choices, asked.expected, dead, config["seed"], config_hash)
     identity = describe(model, data, floors) | hashes | {
         "run_id": run_id,
         "config_hash": config_hash,

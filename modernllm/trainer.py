@@ -78,7 +78,7 @@ class Trainer:
         torch.set_num_threads(threads or usable_cores())
         self.device = pick_device(device)
         self.steps, self.micro_batch, self.clip = steps, micro_batch or batch_size, clip
-        self.eval_every = eval_every or max(1, steps // 10)
+        self.eval_every = eval_every or max(1, steps // 5)
         self.checkpoint_every = checkpoint_every
         self.model = model.to(self.device)
         self.forward = Objective(self.model)

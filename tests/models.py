@@ -69,8 +69,14 @@ def made(cfg: dict[str, Any], seed: int = 0, **supplied: Any) -> Decoder:
     return model.eval()
 
 
-def tiny(*overrides: str, seed: int = 0) -> Decoder:
+@cache
+def _tiny(overrides: tuple[str, ...], seed: int) -> Decoder:
     return made(_config(overrides), seed)
+
+
+def tiny(*overrides: str, seed: int = 0) -> Decoder:
+    """The model of these overrides; a copy, because to build one is slow."""
+    return deepcopy(_tiny(overrides, seed))
 
 
 def windows(rows: int = 4, length: int = LENGTH, seed: int = 0) -> Batch:

@@ -18,4 +18,5 @@ class RMSNorm(nn.Module):
         self.roles = {"gain": "gain"}
 
     def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
-        return F.rms_norm(x, self.gain.shape, self.gain, self.eps)
+        # torch's fused kernel wants both in one dtype; the mean square is float32 whatever that is
+        return F.rms_norm(x, self.gain.shape, self.gain.to(x.dtype), self.eps)

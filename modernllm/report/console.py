@@ -55,7 +55,7 @@ class Console:
 
     def evaluation(self, row: dict[str, Any]) -> None:
         self.print(
-            f"step {row['step']:>5}  validation loss {row['val_loss']:.3f} nats/token, "
+            f"step {row['step']:>5}  val loss {row['val_loss']:.3f} nats/token, "
             f"{row['val_bits_per_byte']:.3f} bits/byte"
         )
 

@@ -15,11 +15,9 @@ SHOWN = (
 )  # fmt: skip
 
 
-def opening(
-    identity: dict[str, Any], config: dict[str, Any], choices: dict[str, str], data: TokenizedCorpus
-) -> Iterator[str]:
+def opening(identity: dict[str, Any], config: dict[str, Any], data: TokenizedCorpus) -> Iterator[str]:
     """The run in a few lines: what it is, on what text, and what was asked for in vain."""
-    shape, trainer = config["model"], config["trainer"]
+    shape, trainer, choices = config["model"], config["trainer"], identity["choices"]
     yield (
         f"{choices['size']}: {identity['parameters']['total']:,} parameters, {shape['n_layers']} layers of width "
         f"{shape['dim']}, {trainer['steps']} steps of {trainer['batch_size']} x {shape['context_length']} tokens "
@@ -31,19 +29,19 @@ def opening(
         f"data={choices['data']} tokenizer={choices['tokenizer']}: {text['train']['tokens']:,} training and "
         f"{text['validation']['tokens']:,} validation tokens"
     )
+    if data.note:
+        yield f"! {data.note}"
     for group, choice in identity["dead_switches"].items():
         yield f"! {group}={choice} is read by nothing here: any other choice gives the same run"
 
 
-def summary(run: Run, choices: dict[str, str]) -> Iterator[str]:
-    """How it ended, what it learned, where it is, what to try next."""
-    status = run.status
+def result(run: Run) -> Iterator[str]:
+    """How it ended and what it learned."""
+    status, floors = run.status, run.identity["floors"]
     yield ""
     if status["status"] == "interrupted":
         yield f"interrupted after step {status['step']}: the same command goes on from there"
-        yield f"files: {run.path}"
         return
-    floors = run.identity["floors"]
     yield f"outcome: {run.word}  ({status['reason']})"
     if math.isfinite(run.val_loss):
         yield (
@@ -52,22 +50,26 @@ def summary(run: Run, choices: dict[str, str]) -> Iterator[str]:
         )
         if status["progress"] is not None:
             yield f"progress from the unigram floor (0) to the bigram floor (1): {status['progress']:.2f}"
-    elif status["first_nonfinite_step"] is not None:
-        yield next(event["message"] for event in run.events if event["kind"] == "nonfinite")
+    else:
+        yield from (f"! {event['message']}" for event in run.events if event["kind"] == "nonfinite")
     yield f"loss  {sparkline(run.losses, min(run.losses), max(run.losses), 60)}"
     yield (
         f"{status['tokens']:,} tokens at {status['tokens_per_s']:,.0f} tokens/s; gradients clipped in "
         f"{status['clipped_share']:.0%} of the steps"
     )
-    if status["sample"]:
+
+
+def epilogue(run: Run) -> Iterator[str]:
+    """What it writes, where it is, what to try next."""
+    if run.status.get("sample"):
         yield ""
         yield "what it writes:"
-        yield from ("  | " + line for line in status["sample"].strip("\n").splitlines()[:6])
+        yield from ("  | " + line for line in run.status["sample"].strip("\n").splitlines()[:6])
     yield ""
-    yield f"files: {run.path}  (config.yaml run.json metrics.jsonl events.jsonl status.json checkpoints/)"
-    yield "next:"
-    for command in suggestions(choices):
-        yield f"  {command}"
+    yield f"files: {run.path}  ({' '.join(sorted(path.name for path in run.path.glob('[!.]*')))})"
+    if run.status["status"] == "finished":
+        yield "next:"
+        yield from (f"  {command}" for command in suggestions(run.identity["choices"]))
 
 
 def suggestions(choices: dict[str, str]) -> list[str]:

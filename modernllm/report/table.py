@@ -44,43 +44,36 @@ def by_depth(run: Run) -> str:
     return f"{sparkline(logs, middle - half, middle + half, len(logs))} {ends}"
 
 
-def differences(runs: Sequence[Run]) -> list[str]:
-    """What each run is called among the others: the choices and values in which they differ."""
-    flats = [run.overrides for run in runs]
-    keys = [key for key in dict.fromkeys(k for flat in flats for k in flat)]
-    differing = [key for key in keys if len({str(flat.get(key)) for flat in flats}) > 1]
-    return [" ".join(f"{key}={flat[key]}" for key in differing if key in flat) or run.run_id for run, flat in zip(runs, flats, strict=True)]
+def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """The keys in which what was asked for differs, each with its value in every run."""
+    asked = [run.identity["overrides"] for run in runs]
+    keys = dict.fromkeys(key for overrides in asked for key in overrides)
+    values = {key: [overrides.get(key, "") for overrides in asked] for key in keys}
+    return {key: column for key, column in values.items() if len(set(column)) > 1} or {"run": [r.run_id for r in runs]}
 
 
 def sweep_table(runs: Sequence[Run], console: rich.console.Console) -> None:
-    """Print the table, the floors under it and the outcome in words."""
-    names = differences(runs)
+    """Print a row a run, the floors of the text, and the outcome in words."""
+    differing = differences(runs)
     finite = [loss for run in runs for loss in run.losses if math.isfinite(loss)]
-    # the curves share one scale, from the best loss of any run to a little above the unigram floor
     floors = runs[0].identity["floors"]
+    # one scale for all curves: the first steps lie far above the floor and would flatten the rest
     low, high = min(finite, default=0.0), floors["unigram"] * 1.15
-    table = Table(title=None, show_edge=False, pad_edge=False)
-    for heading, justify in (
-        ("run", "left"),
-        ("outcome", "left"),
-        ("val loss", "right"),
-        ("loss by step", "left"),
-        ("gradient norm by depth", "left"),
-    ):
-        table.add_column(heading, justify=justify, no_wrap=heading != "run")  # type: ignore[arg-type]
-    for name, run in zip(names, runs, strict=True):
-        table.add_row(
-            name, run.word, f"{run.val_loss:.2f}", sparkline(run.losses, low, high), by_depth(run)
-        )
+    table = Table(show_edge=False, pad_edge=False)
+    for key in differing:
+        table.add_column(key.rpartition(".")[2])
+    for heading in ("outcome", "val loss", "loss by step", "gradient norm by depth"):
+        table.add_column(heading, justify="right" if heading == "val loss" else "left", no_wrap=True)
+    for row, run in enumerate(runs):
+        curve = sparkline(run.losses, low, high, 16)
+        loss = f"{run.val_loss:.2f}" if math.isfinite(run.val_loss) else "-"
+        table.add_row(*(column[row] for column in differing.values()), run.word, loss, curve, by_depth(run))
     console.print(table)
-    if len({run.identity["corpus"] for run in runs}) == 1:
-        console.print(
-            f"floors of this text: unigram {floors['unigram']:.2f}, bigram {floors['bigram']:.2f} nats/token", markup=False
-        )
-    console.print(
-        " | ".join(f"{name} {run.word} {run.val_loss:.2f}" for name, run in zip(names, runs, strict=True)),
-        style="bold", markup=False,
-    )
+    if len({run.identity["corpus"] + run.identity["tokenizer"] for run in runs}) == 1:
+        console.print(f"unigram floor {floors['unigram']:.2f}, bigram floor {floors['bigram']:.2f} nats/token")
+    names = [" ".join(column[row] for column in differing.values()) for row in range(len(runs))]
+    words = (f"{name} {run.word} {run.val_loss:.2f}" for name, run in zip(names, runs, strict=True))
+    console.print(" | ".join(words), style="bold", markup=False)
 
 
 def sweep_suggestions(runs: Sequence[Run], words: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Union
 
 import pytest
 import yaml
@@ -159,7 +159,7 @@ def test_mandatory_value():
 
 
 def test_missing_root_key_and_section():
-    cfg = OmegaConf.create(OmegaConf.to_container(DEFAULT))
+    cfg = changed()
     with open_dict(cfg):
         del cfg["seed"], cfg["optimizer"]
     assert problems(cfg) == ["seed: is missing", "optimizer: is missing"]
@@ -240,7 +240,7 @@ HINTS: list[tuple[Any, str, list[Any], list[Any]]] = [
     (Positive, "a finite number > 0", [1, 1e-30], [0, float("inf"), float("nan"), True]),
     (Share, "a number >= 0 and <= 1", [0, 1, 0.5], [1.01]),
     (Probability, "a number >= 0 and < 1", [0], [1]),
-    (Count | None, "a whole number >= 1, or null", [None, 1], [0]),
+    (Union[Count, None], "a whole number >= 1, or null", [None, 1], [0]),  # noqa: UP007
     (bool, "true or false", [True], [1, "true"]),
     (str, "text", ["", "x"], [1, None]),
     (Literal["a", "b"], "one of a, b", ["a"], ["c", 1]),
