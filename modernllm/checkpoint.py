@@ -28,7 +28,7 @@ def save(folder: Path, step: int, content: dict[str, Any]) -> Path:
     except (OSError, RuntimeError) as error:  # torch hides a full disk in a RuntimeError
         temporary.unlink(missing_ok=True)
         raise OSError(f"cannot write the checkpoint {path}: {error.__context__ or error}") from error
-    for old in complete(folder)[KEEP:]:
+    for old in [*complete(folder)[KEEP:], *folder.glob("step-*.tmp")]:  # a killed writer leaves its part behind
         old.unlink()
     return path
 

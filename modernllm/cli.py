@@ -78,7 +78,7 @@ def job(cfg: DictConfig, expected: Expected) -> tuple[int, Run | None]:
     except (ValueError, OSError, RunningElsewhere) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED, None
-    except Exception:
+    except (Exception, SystemExit):  # whoever leaves the program from inside a run has not finished it
         traceback.print_exc()
         return FAILED, None
     print(*result(run), sep="\n")

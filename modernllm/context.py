@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from modernllm.attention.cache import State
-    from modernllm.batch import Batch
+from modernllm.attention.cache import State
+from modernllm.batch import Batch
 
 
 @dataclass

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 import traceback
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from modernllm.data.ngram import Floors, cached_floors
 from modernllm.data.prepare import TokenizedCorpus, check_ids, prepare
 from modernllm.data.windows import Windows, gather, validation_windows
 from modernllm.generate import generate
+from modernllm.logger import Logger
 from modernllm.model import Decoder
 from modernllm.precision import pick_device
 from modernllm.report.console import Console
@@ -60,6 +62,9 @@ class Prepared:
     identity: dict[str, Any]
     dead: list[str]
     run_id: str
+    logger: Logger
+    parts: dict[str, Any]
+    """What the trainer is given beside them: optimizer, schedule, telemetry."""
 
 
 def run(cfg: DictConfig, asked: Asked) -> tuple[int, Run]:
@@ -78,6 +83,8 @@ def run(cfg: DictConfig, asked: Asked) -> tuple[int, Run]:
                 console.print(line)
             perform(prepared, directory, console)
         done = load_run(directory.path)
+    # a finished run may have been asked for in other words; a table of this command's runs names them by its own
+    done = replace(done, identity=done.identity | {"choices": asked.choices, "overrides": asked.overrides})
     codes = {"finished": NONFINITE if done.outcome == "nonfinite" else FINISHED, "interrupted": INTERRUPTED}
     return codes[done.status["status"]], done
 
@@ -122,7 +129,14 @@ def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
         "dead_switches": {group: asked.choices[group] for group in dead},
         **identify.environment(),
     }
-    return Prepared(config, data, model, windows, validation, identity, dead, run_id)
+    steps = config["trainer"]["steps"]
+    parts = {
+        "optimizer": build(config["optimizer"], "optimizer", model=model),
+        "schedule": build(config["schedule"], "schedule", steps=steps),
+        "telemetry": build(config["telemetry"], "telemetry", model=model, steps=steps),
+    }
+    logger = build(config["logger"], "logger")
+    return Prepared(config, data, model, windows, validation, identity, dead, run_id, logger, parts)
 
 
 def describe(model: Decoder, data: TokenizedCorpus, floors: Floors) -> dict[str, Any]:
@@ -141,24 +155,23 @@ def perform(prepared: Prepared, directory: RunDirectory, console: Console) -> No
     config, identity = prepared.config, prepared.identity
     directory.open(config, identity)
     directory.mark("running", step=0)
-    logger = build(config["logger"], "logger")
-    recorder = Recorder(directory, logger, console)
-    logger.start(
-        directory=directory.path,
-        run_id=prepared.run_id,
-        study=config["study"],
-        arm=arm(identity),
-        tags=[f"{group}={choice}" for group, choice in identity["choices"].items()],
-        config=config,
-    )
+    recorder = Recorder(directory, prepared.logger, console)
     started = time.time()
     try:
+        prepared.logger.start(
+            directory=directory.path,
+            run_id=prepared.run_id,
+            study=config["study"],
+            arm=arm(identity),
+            tags=[f"{group}={choice}" for group, choice in identity["choices"].items()],
+            config=config,
+        )
         with console:
-            trainer = make_trainer(prepared, recorder)
-            ending = trainer.fit()
+            ending = make_trainer(prepared, recorder).fit()
         results = conclude(prepared, directory, ending) | {"seconds": time.time() - started}
     except BaseException as error:
-        directory.mark("failed", reason=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        directory.mark(status, reason=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
         recorder.finish({"outcome": None, "reason": str(error)}, failed=True)
         raise
     recorder.finish({k: v for k, v in results.items() if k != "sample"}, failed=results["status"] != "finished")
@@ -172,20 +185,18 @@ def arm(identity: dict[str, Any]) -> str:
 
 
 def make_trainer(prepared: Prepared, recorder: Recorder) -> Trainer:
-    config, model = prepared.config, prepared.model
-    steps, batch_size = config["trainer"]["steps"], config["trainer"]["batch_size"]
+    config = prepared.config
+    rows = config["trainer"]["micro_batch"] or config["trainer"]["batch_size"]
     return build(
         config["trainer"],
         "trainer",
-        model=model,
+        model=prepared.model,
         train=prepared.windows,
-        validation=list(prepared.validation.split(config["trainer"]["micro_batch"] or batch_size)),
+        validation=list(prepared.validation.split(rows)),
         token_bytes=torch.from_numpy(np.asarray(prepared.data.tokenizer.token_bytes, dtype=np.int64)),
-        optimizer=build(config["optimizer"], "optimizer", model=model),
-        schedule=build(config["schedule"], "schedule", steps=steps),
-        telemetry=build(config["telemetry"], "telemetry", model=model, steps=steps),
         recorder=recorder,
         seed=config["seed"],
+        **prepared.parts,
     )
 
 
@@ -195,7 +206,7 @@ def conclude(prepared: Prepared, directory: RunDirectory, ending: Ending) -> dic
         return {"status": "interrupted", "step": ending.step, "outcome": None, "signal": ending.interrupted_by}
     rows = Run(directory.path, prepared.config, prepared.identity, *directory.rows(), {})
     evaluations = [row for row in rows.metrics if "val_loss" in row]
-    best = min(evaluations, key=lambda row: row["val_loss"])
+    best = min(evaluations, key=lambda row: math.inf if math.isnan(row["val_loss"]) else row["val_loss"])
     floors = prepared.identity["floors"]
     verdict = judge(
         val_loss=rows.val_loss,

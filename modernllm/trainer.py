@@ -237,7 +237,7 @@ class Trainer:
             torch.set_rng_state(content["generators"]["cpu"])
             if self.device.type == "cuda":
                 torch.cuda.set_rng_state(content["generators"]["cuda"])
-        was_there = self.recorder.rewind(self.step)
+        was_there = self.recorder.rewind(self.step or -1)  # a run that starts over evaluates its start again
         for sentence in broken:
             self.recorder.event("checkpoint", self.step, sentence)
         if was_there:

@@ -22,6 +22,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from jaxtyping import install_import_hook
 
         install_import_hook("modernllm", "beartype.beartype")
+        # omegaconf's DictConfig derives from typing.MutableMapping
+        config.addinivalue_line(
+            "filterwarnings", "ignore::beartype.roar.BeartypeDecorHintPep585DeprecationWarning"
+        )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -37,6 +37,11 @@ def choices(*groups: str) -> list[str]:
     return [choice for choice in CHOICES if choice.partition("=")[0] in groups]
 
 
+def label(value: object) -> str:
+    """How a list of overrides is called in the id of a test."""
+    return (" ".join(value) or "default") if isinstance(value, list) else str(value)
+
+
 @cache
 def _config(overrides: tuple[str, ...]) -> dict[str, Any]:
     return resolve(compose([*SIZES, *overrides]))

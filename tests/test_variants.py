@@ -9,7 +9,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from models import CHOICES, GROUPS, LENGTH, VOCAB, choices, close, config, made, paired, tiny, windows
+from models import CHOICES, GROUPS, LENGTH, VOCAB, choices, close, config, label, made, paired, tiny, windows
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
@@ -51,7 +51,7 @@ PAIRS = [
 ]
 
 
-@pytest.fixture(params=VARIANTS, ids=" ".join)
+@pytest.fixture(params=VARIANTS, ids=label)
 def variant(request: pytest.FixtureRequest) -> list[str]:
     return request.param
 
@@ -180,7 +180,7 @@ def losses_on_fresh_tokens(model: Decoder) -> Tensor:
 @pytest.mark.parametrize(
     "variant",
     [[], ["placement=post"], ["position=learned", "attention=gqa"], ["position=none", "block=parallel"]],
-    ids=lambda variant: " ".join(variant) or "default",
+    ids=label,
 )
 def test_fresh_random_tokens_cannot_be_predicted(variant: list[str]) -> None:
     assert float(losses_on_fresh_tokens(tiny(*variant)).min()) >= math.log(VOCAB) - 0.02

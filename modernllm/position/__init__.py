@@ -5,15 +5,11 @@ The base class does nothing, which is what no positional encoding is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from modernllm.context import Context
 from modernllm.quantities import Count
-
-if TYPE_CHECKING:
-    from modernllm.context import Context
 
 
 class NoPosition(nn.Module):

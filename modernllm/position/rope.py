@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from modernllm.context import Context
@@ -10,9 +10,9 @@ from modernllm.quantities import Count, Positive
 
 
 class RoPE(NoPosition):
-    """Each pair of q and k turned by p w_i, w_i = base^(-2i/k), so that q_m . k_n depends on m - n  (Su et al., 2021)
+    """Each pair (x_2i, x_2i+1) of q and k turned by p base^(-2i/k), so that q_m . k_n depends on m - n  (Su et al., 2021)
 
-    The pair (i, i + k/2) turns together: the half-split layout of GPT-NeoX and LLaMA.
+    Neighbours are a pair (the interleaved layout of the paper), which makes turning one complex product.
     """
 
     def __init__(
@@ -27,23 +27,20 @@ class RoPE(NoPosition):
         self.head_dim, self.base = head_dim, base
 
     def prepare(self, context: Context) -> None:
-        context.position = self.tables(context.positions)
+        context.position = self.turns(context.positions)
 
-    def tables(
-        self, positions: Int[Tensor, "#b t"]
-    ) -> tuple[Float[Tensor, "#b 1 t k"], Float[Tensor, "#b 1 t k"]]:
-        """cos and signed sin of the phases, in float32: bf16 keeps only 513 of 1024 positions apart."""
+    def turns(self, positions: Int[Tensor, "#b t"]) -> Complex[Tensor, "#b 1 t pairs"]:
+        """exp(i phase), computed in float32 whatever the model's dtype: bf16 keeps 513 of 1024 positions apart."""
         even = torch.arange(0, self.head_dim, 2, device=positions.device)
         phase = positions[:, None, :, None] * self.base ** (-even / self.head_dim)
-        cos, sin = phase.cos(), phase.sin()
-        return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
+        return torch.polar(torch.ones_like(phase), phase)
 
     def rotate(
         self, q: Float[Tensor, "b h t k"], k: Float[Tensor, "b g t k"], context: Context
     ) -> tuple[Float[Tensor, "b h t k"], Float[Tensor, "b g t k"]]:
-        cos, sin = (table.to(q.dtype) for table in context.position)
-        return _turn(q, cos, sin), _turn(k, cos, sin)
+        return _turn(q, context.position), _turn(k, context.position)
 
 
-def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
+def _turn(x: Tensor, turns: Tensor) -> Tensor:
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)

@@ -40,7 +40,8 @@ def result(run: Run) -> Iterator[str]:
     status, floors = run.status, run.identity["floors"]
     yield ""
     if status["status"] == "interrupted":
-        yield f"interrupted after step {status['step']}: the same command goes on from there"
+        without = " without overwrite=true" if run.config["overwrite"] else ""
+        yield f"interrupted after step {status['step']}: the same command{without} goes on from there"
         return
     yield f"outcome: {run.word}  ({status['reason']})"
     if math.isfinite(run.val_loss):
@@ -52,7 +53,8 @@ def result(run: Run) -> Iterator[str]:
             yield f"progress from the unigram floor (0) to the bigram floor (1): {status['progress']:.2f}"
     else:
         yield from (f"! {event['message']}" for event in run.events if event["kind"] == "nonfinite")
-    yield f"loss  {sparkline(run.losses, min(run.losses), max(run.losses), 60)}"
+    finite = [loss for loss in run.losses if math.isfinite(loss)] or [0.0]
+    yield f"loss  {sparkline(run.losses, min(finite), max(finite), 60)}"
     yield (
         f"{status['tokens']:,} tokens at {status['tokens_per_s']:,.0f} tokens/s; gradients clipped in "
         f"{status['clipped_share']:.0%} of the steps"

@@ -1,0 +1,155 @@
+"""Runs of a second: a trainer of chosen parts, and whole runs and command lines in this process."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rich.console
+import torch
+from models import LENGTH, VOCAB, tiny, windows
+from torch import nn
+
+from modernllm import cli, experiment
+from modernllm.batch import Batch
+from modernllm.config.build import resolve
+from modernllm.config.compose import choices, compose_with_choices
+from modernllm.logger import LocalLogger
+from modernllm.optimizer import AdamW
+from modernllm.report.console import Console
+from modernllm.runs.directory import RunDirectory, read_rows
+from modernllm.runs.record import Run
+from modernllm.runs.recorder import Recorder
+from modernllm.schedule import Cosine
+from modernllm.telemetry import Telemetry
+from modernllm.trainer import Ending, Trainer
+
+TRAIN = Path(__file__).parents[1] / "train.py"
+
+SMALL = (
+    "size=nano", "model.dim=32", "model.n_layers=2", "model.context_length=32", "data=synthetic",
+    "data.n_documents=40", "logger=local", "trainer.batch_size=4", "trainer.validation_tokens=256",
+    "trainer.threads=1",
+)  # fmt: skip
+"""Overrides of a run whose step takes milliseconds."""
+
+
+# --- a trainer of chosen parts
+
+
+def data(step: int) -> Batch:
+    """The batch of a step, a pure function of it."""
+    return windows(rows=4, seed=1000 + step)
+
+
+def silent(steps: int = 1) -> Console:
+    return Console(steps, rich.console.Console(file=io.StringIO()))
+
+
+def trainer(
+    folder: Path,
+    model: nn.Module | None = None,
+    train: Callable[[int], Batch] = data,
+    optimizer: torch.optim.Optimizer | None = None,
+    every: int | None = None,
+    **changed: Any,
+) -> Trainer:
+    """20 steps of a tiny model in `folder`, with `changed` arguments; telemetry every so many steps."""
+    folder.mkdir(exist_ok=True)
+    model = model or tiny("model.dropout=0.1")
+    settings: dict[str, Any] = {
+        "steps": 20,
+        "batch_size": 4,
+        "micro_batch": None,
+        "clip": 1.0,
+        "precision": "fp32",
+        "device": "cpu",
+        "threads": 1,
+        "eval_every": 10,
+        "validation_tokens": 8 * LENGTH,
+        "checkpoint_every": None,
+        "validation": [windows(rows=8, seed=7)],
+        "token_bytes": torch.ones(VOCAB, dtype=torch.long),
+        "seed": 0,
+    } | changed
+    steps = settings["steps"]
+    return Trainer(
+        model=model,
+        train=train,
+        optimizer=optimizer or AdamW(model, lr=3e-3, betas=[0.9, 0.95], eps=1e-8, weight_decay=0.1),
+        schedule=settings.pop("schedule", None) or Cosine(steps),
+        telemetry=Telemetry(model, steps, every),
+        recorder=Recorder(RunDirectory(folder), LocalLogger(), silent(steps)),
+        **settings,
+    )
+
+
+def fit(made: Trainer) -> Ending:
+    """Train, and close the files whatever happens."""
+    try:
+        return made.fit()
+    finally:
+        made.recorder.directory.release()
+
+
+def metrics(folder: Path, key: str = "grad_norm") -> list[dict[str, Any]]:
+    """The rows of a run that have `key`, without what a clock measured."""
+    rows = [row for row in read_rows(folder / "metrics.jsonl") if key in row]
+    return [{name: value for name, value in row.items() if name != "tokens_per_s"} for row in rows]
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    return [event for event in read_rows(folder / "events.jsonl") if event["kind"] == kind]
+
+
+def copied(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    """Bitwise."""
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# --- whole runs
+
+
+@cache
+def expected(leading: tuple[str, ...]) -> dict[str, str | None]:
+    return choices(leading)
+
+
+def asked(chosen: dict[str, str | None], overrides: tuple[str, ...]) -> experiment.Asked:
+    named = {group: str(choice) for group, choice in chosen.items()}
+    pairs = (override.partition("=") for override in overrides)
+    implied = expected(cli.leading(chosen)) | {"placement": "pre"}
+    return experiment.Asked(named, implied, {key: value for key, _, value in pairs})
+
+
+def run(*overrides: str) -> tuple[int, Run]:
+    """`experiment.run` of SMALL and these."""
+    words = (*SMALL, *overrides)
+    cfg, chosen = compose_with_choices(words)
+    return experiment.run(cfg, asked(chosen, words))
+
+
+def prepare(*overrides: str) -> experiment.Prepared:
+    """What `run` would train, with nothing written."""
+    words = (*SMALL, *overrides)
+    cfg, chosen = compose_with_choices(words)
+    return experiment.prepare_run(resolve(cfg), asked(chosen, words))
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """`python train.py` with these words in this process: its exit code."""
+    monkeypatch.setattr(sys, "argv", [str(TRAIN), *words])
+    monkeypatch.chdir(Path.cwd())  # the job changes it
+    try:
+        return cli.main()
+    except SystemExit as end:
+        return int(end.code or 0)

@@ -1,0 +1,565 @@
+"""The loop: what a step does to the weights, what it records, and that nothing else has a say in it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from models import LENGTH, VOCAB, tiny, windows
+from running import SMALL, TRAIN, copied, data, events, fit, metrics, prepare, run, same, trainer
+from torch import Tensor, nn
+
+from modernllm import checkpoint
+from modernllm.batch import IGNORED, Batch
+from modernllm.evaluation import evaluate
+from modernllm.generate import generate
+from modernllm.objective import Objective
+from modernllm.trainer import Trainer
+
+
+class Known(nn.Module):
+    """A model of two output tokens whose loss at target 0 is `nats` of the input token, gradient `scale` (p - 1)."""
+
+    def __init__(self, nats: list[float], scale: float = 1.0):
+        super().__init__()
+        self.scale = scale
+        self.shift = nn.Parameter(torch.zeros(2))
+        # -log softmax([0, z])[0] = log(1 + e^z)
+        self.register_buffer("z", torch.tensor([math.log(math.expm1(n)) for n in nats], dtype=torch.float64))
+
+    def forward(self, batch: Batch, context: object = None) -> Tensor:
+        z = self.z[batch.tokens]
+        return torch.stack((torch.zeros_like(z), z), -1) + self.scale * self.shift
+
+
+def known_batch(tokens: list[list[int]]) -> Batch:
+    """Rows of input tokens, all with target 0, filled up with ignored positions."""
+    length = max(map(len, tokens))
+    ids = torch.tensor([row + [0] * (length - len(row)) for row in tokens])
+    targets = torch.tensor([[0] * len(row) + [IGNORED] * (length - len(row)) for row in tokens])
+    return Batch(ids, targets)
+
+
+def masked(counts: list[int]) -> Batch:
+    """Rows of which only the first `counts` positions have a target."""
+    batch = windows(rows=len(counts))
+    assert batch.targets is not None
+    kept = torch.arange(LENGTH) < torch.tensor(counts)[:, None]
+    return Batch(batch.tokens, batch.targets.where(kept, IGNORED))
+
+
+def one_step(
+    folder: Path, model: nn.Module, batch: Batch, lr: float = 1.0, clip: float = math.inf, **changed: Any
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """One step of plain gradient descent: its row and the weights after it."""
+    made = trainer(
+        folder, model, lambda step: batch, torch.optim.SGD(model.parameters(), lr=lr, fused=True), steps=1, clip=clip,
+        batch_size=len(batch.tokens), schedule=lambda step: 1.0, eval_every=1,
+        **{"validation": [batch], "token_bytes": torch.ones(VOCAB, dtype=torch.long)} | changed,
+    )  # fmt: skip
+    fit(made)
+    (row,) = metrics(folder)
+    return row, copied(model)
+
+
+# --- one step
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2, 3])
+def test_the_cut_into_micro_batches_changes_nothing(micro_batch: int, tmp_path: Path) -> None:
+    """F-27: the mean over all targets of the step, not the mean of the means."""
+    batch = masked([30, 2, 10, 6])
+    whole, weights = one_step(tmp_path / "whole", tiny(), batch)
+    cut, other = one_step(tmp_path / "cut", tiny(), batch, micro_batch=micro_batch)
+    assert max(float((weights[name] - other[name]).abs().max()) for name in weights) < 1e-6
+    assert max(float((weights[name] - value).abs().max()) for name, value in copied(tiny()).items()) > 1e-2
+    assert cut["loss"] == pytest.approx(whole["loss"], abs=1e-6)
+    assert cut["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-5)
+    with torch.no_grad():
+        nats, _ = Objective(tiny())(batch)
+    assert whole["loss"] == pytest.approx(float(nats) / 48, abs=1e-6)
+
+
+def test_a_micro_batch_without_targets_has_no_effect(tmp_path: Path) -> None:
+    batch = masked([30, 0, 10, 6])
+    kept = Batch(*(part[[0, 2, 3]] for part in (batch.tokens, batch.targets) if part is not None))
+    row, weights = one_step(tmp_path / "a", tiny(), batch, micro_batch=1)
+    other, without = one_step(tmp_path / "b", tiny(), kept)
+    assert max(float((weights[name] - without[name]).abs().max()) for name in weights) < 1e-6
+    assert row["loss"] == pytest.approx(other["loss"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "loss"),
+    [([[0], [1], [2], [3]], 3.0), ([[0], [1], [2], [3] * 5], 4.5), ([[0] * 9, [3]], 1.5)],
+)
+def test_the_logged_loss_is_weighted_by_tokens(rows: list[list[int]], loss: float, tmp_path: Path) -> None:
+    """F-88: micro-batches of losses 1, 2, 3 and 6: neither the last nor a mean of means."""
+    row, _ = one_step(tmp_path, Known([1.0, 2.0, 3.0, 6.0]), known_batch(rows), micro_batch=1)
+    assert row["loss"] == pytest.approx(loss, abs=1e-6)
+
+
+@pytest.mark.parametrize(("clip", "clipped", "moved"), [(1.0, True, 1.0), (math.inf, False, 3.7), (4.0, False, 3.7)])
+def test_the_logged_norm_is_that_before_clipping(clip: float, clipped: bool, moved: float, tmp_path: Path) -> None:
+    """F-34, on a gradient of norm 3.7: at p = 1/2 it is scale (1/2, -1/2)."""
+    model = Known([math.log(2)], scale=3.7 * math.sqrt(2))
+    row, weights = one_step(tmp_path, model, known_batch([[0, 0]]), clip=clip)
+    assert row["grad_norm"] == pytest.approx(3.7, rel=1e-6)
+    assert row["clipped"] is clipped
+    assert float(weights["shift"].norm()) == pytest.approx(moved, rel=1e-5)
+
+
+@pytest.mark.parametrize("head", ["tied", "untied"])
+def test_the_norms_of_the_layers_add_up_and_a_tied_weight_counts_once(head: str, tmp_path: Path) -> None:
+    model = tiny(f"head={head}")
+    nats, _ = Objective(model)(data(0))
+    (nats / data(0).n_targets).backward()
+    whole = math.sqrt(sum(float(p.grad.double().square().sum()) for p in model.parameters() if p.grad is not None))
+    fit(trainer(tmp_path, tiny(f"head={head}"), steps=1))
+    (row,), (layers,) = metrics(tmp_path), metrics(tmp_path, "grad")
+    parts = ["embedding", "block.0", "block.1", "readout", *(["head"] if head == "untied" else [])]
+    assert list(layers["grad"]) == parts
+    assert row["grad_norm"] == pytest.approx(whole, rel=1e-5)
+    assert sum(norm**2 for norm in layers["grad"].values()) == pytest.approx(row["grad_norm"] ** 2, rel=1e-5)
+
+
+def test_a_row_a_step_and_what_it_says(tmp_path: Path) -> None:
+    fit(trainer(tmp_path, steps=20, eval_every=8, every=5))
+    rows = metrics(tmp_path)
+    assert [row["step"] for row in rows] == list(range(1, 21))
+    assert [set(row) for row in rows] == [{"step", "tokens", "loss", "grad_norm", "clipped", "lr"}] * 20
+    assert [row["tokens"] for row in rows] == [step * 4 * LENGTH for step in range(1, 21)]
+    assert rows[1]["lr"] == max(row["lr"] for row in rows) == 3e-3  # a tenth of the steps is warm-up
+    assert rows[-1]["lr"] == pytest.approx(3e-4)
+    assert [row["step"] for row in metrics(tmp_path, "val_loss")] == [0, 8, 16, 20]
+    assert [row["step"] for row in metrics(tmp_path, "grad")] == [1, 5, 10, 15, 20]
+
+
+def test_it_learns_and_bf16_runs(tmp_path: Path) -> None:
+    losses = {}
+    for precision in ("fp32", "bf16"):
+        made = trainer(tmp_path / precision, tiny(), lambda step: data(0), precision=precision)
+        assert fit(made).step == 20
+        losses[precision] = [row["loss"] for row in metrics(tmp_path / precision)]
+        assert {p.dtype for p in made.model.parameters()} == {torch.float32}
+    for wide, narrow in zip(losses["fp32"], losses["bf16"], strict=True):
+        assert narrow == pytest.approx(wide, rel=0.02)
+    assert losses["fp32"] != losses["bf16"]
+    assert losses["fp32"][-1] < losses["fp32"][0] - 1
+
+
+# --- non-finite
+
+
+def poisoned(folder: Path, at: int, value: float, **changed: Any) -> tuple[Trainer, dict[int, dict[str, Tensor]]]:
+    """A trainer in which one element of one gradient is `value` at step `at`; the weights before each step."""
+    model, seen = tiny(), {}
+
+    def train(step: int) -> Batch:
+        seen[step] = copied(model)
+        return data(step)
+
+    def poison(gradient: Tensor) -> Tensor:
+        gradient = gradient.clone()
+        if max(seen) == at - 1:
+            gradient.view(-1)[3] = value
+        return gradient
+
+    model.get_parameter("blocks.1.sublayers.attention.q.weight").register_hook(poison)
+    return trainer(folder, model, train, **changed), seen
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("micro_batch", [None, 1])
+def test_a_poisoned_step_is_not_taken(value: float, micro_batch: int | None, tmp_path: Path) -> None:
+    """F-35: the weights stay those of step 2, the event says where, and the run ends there."""
+    made, seen = poisoned(tmp_path, 3, value, micro_batch=micro_batch, checkpoint_every=1)
+    ending = fit(made)
+    assert (ending.step, ending.first_nonfinite_step, ending.interrupted_by) == (3, 3, None)
+    assert same(copied(made.model), seen[2])
+    assert not same(seen[2], seen[1])
+    assert all(v.isfinite().all() for state in made.optimizer.state.values() for v in state.values())
+    rows = metrics(tmp_path)
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert [math.isfinite(row["grad_norm"]) for row in rows] == [True, True, False]
+    assert math.isfinite(rows[2]["loss"])
+    (event,) = events(tmp_path, "nonfinite")
+    assert event["step"] == 3
+    assert event["gradients"] == ["blocks.1.sublayers.attention.q.weight"]
+    assert "non-finite at step 3: loss" in event["message"]
+    assert "gradients of blocks.1.sublayers.attention.q.weight are not finite" in event["message"]
+
+
+def test_checkpoints_before_a_poisoned_step_stay_and_a_resumed_run_starts_from_finite_weights(tmp_path: Path) -> None:
+    """F-37: poison at 12, saved every 5."""
+    made, seen = poisoned(tmp_path, 12, math.nan, checkpoint_every=5, eval_every=6)
+    fit(made)
+    folder = tmp_path / "checkpoints"
+    assert [path.name for path in checkpoint.complete(folder)] == ["step-00000010.pt", "step-00000005.pt"]
+    for step in (5, 10):
+        content = checkpoint.load(folder / f"step-{step:08d}.pt")
+        assert same(content["model"], seen[step])
+        assert all(value.isfinite().all() for value in content["model"].values())
+    assert [row["step"] for row in metrics(tmp_path, "val_loss")] == [0, 6]
+    again = trainer(tmp_path, tiny())
+    again.resume()
+    again.recorder.directory.release()
+    assert again.step == 10
+    assert same(copied(again.model), seen[10])
+
+
+def test_poison_in_the_first_step_leaves_no_checkpoint(tmp_path: Path) -> None:
+    made, seen = poisoned(tmp_path, 1, math.nan, checkpoint_every=1)
+    assert fit(made).first_nonfinite_step == 1
+    assert same(copied(made.model), seen[0])
+    assert checkpoint.complete(tmp_path / "checkpoints") == []
+
+
+def test_where_the_host_reads_late_the_latch_holds_the_weights(tmp_path: Path) -> None:
+    """As on a GPU: steps after the poisoned one are done but change nothing, and are not recorded."""
+    made, seen = poisoned(tmp_path, 3, math.nan, eval_every=8)
+    made.read_every = 16
+    assert fit(made).first_nonfinite_step == 3
+    assert len(seen) == 8
+    assert same(copied(made.model), seen[2])
+    assert [row["step"] for row in metrics(tmp_path)] == [1, 2, 3]
+
+
+# --- what must not change training
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    """The rows and the last weights of 20 steps with dropout that nothing interrupts, evaluated at the end only."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    made = trainer(folder, eval_every=1000, every=1000)
+    fit(made)
+    return metrics(folder), copied(made.model)
+
+
+@pytest.mark.parametrize(
+    "watched",
+    [
+        {"eval_every": 5},
+        {"eval_every": 1, "checkpoint_every": 3, "every": 1},
+        {"eval_every": 50, "checkpoint_every": 3},
+        {"every": 100, "validation": [windows(rows=1, seed=i) for i in range(3)]},
+    ],
+    ids=str,
+)
+def test_watching_changes_nothing(
+    watched: dict[str, Any], tmp_path: Path, undisturbed: tuple[list[dict[str, Any]], dict[str, Tensor]]
+) -> None:
+    """F-92, with dropout: losses, norms and weights bit for bit."""
+    made = trainer(tmp_path, **watched)
+    fit(made)
+    assert metrics(tmp_path) == undisturbed[0]
+    assert same(copied(made.model), undisturbed[1])
+
+
+def test_sampling_changes_nothing(
+    tmp_path: Path, undisturbed: tuple[list[dict[str, Any]], dict[str, Tensor]]
+) -> None:
+    model, written = tiny("model.dropout=0.1"), []
+
+    def train(step: int) -> Batch:
+        written.append(generate(model, torch.zeros(1, 1, dtype=torch.long), 4, seed=step))
+        return data(step)
+
+    fit(trainer(tmp_path, model, train, eval_every=1000))
+    assert len({tuple(tokens[0].tolist()) for tokens in written}) > 10
+    assert metrics(tmp_path) == undisturbed[0]
+    assert same(copied(model), undisturbed[1])
+
+
+@pytest.mark.parametrize("drawn", [1, 64])
+def test_random_numbers_drawn_before_change_nothing(
+    drawn: int, tmp_path: Path, undisturbed: tuple[list[dict[str, Any]], dict[str, Tensor]]
+) -> None:
+    """F-90: dropout has a stream of its own, seeded by the run."""
+    torch.rand(drawn)
+    fit(trainer(tmp_path))
+    assert metrics(tmp_path) == undisturbed[0]
+    fit(trainer(tmp_path / "seed", seed=1))
+    assert metrics(tmp_path / "seed")[0]["loss"] != undisturbed[0][0]["loss"]
+
+
+VARIANTS = [
+    [],
+    ["norm=layernorm", "placement=post"],
+    ["position=learned", "activation=gelu"],
+    ["attention=gqa", "head=tied", "model.bias=true"],
+    ["block=parallel", "embedding=scaled", "init=gpt2", "model.dropout=0.5"],
+    ["model.n_layers=1", "model.dim=16", "trainer.micro_batch=1"],
+]
+
+
+def test_every_variant_sees_the_same_batches_and_seeds_see_others() -> None:
+    """F-91 and F-89."""
+    first, *others = [prepare(*variant) for variant in VARIANTS]
+    batches = [first.windows(step) for step in range(50)]
+    for other in others:
+        for step, batch in enumerate(batches):
+            assert torch.equal(other.windows(step).tokens, batch.tokens)
+        assert other.identity["validation"] == first.identity["validation"]
+        assert other.run_id != first.run_id
+    mine, theirs = copied(first.model), copied(others[0].model)
+    assert sum(torch.equal(mine[name], theirs[name]) for name in mine.keys() & theirs.keys()) > 15
+    seeded = prepare("seed=1")
+    assert not any(torch.equal(seeded.windows(step).tokens, batch.tokens) for step, batch in enumerate(batches))
+    assert not any(torch.equal(copied(seeded.model)[name], value) for name, value in mine.items() if value.ndim > 1)
+    assert seeded.identity["validation"] == first.identity["validation"]
+
+
+def test_batches_do_not_depend_on_the_cut(tmp_path: Path) -> None:
+    """What the trainer is given, recorded as the model sees it: micro-batches are slices of one global batch."""
+    seen: dict[int | None, list[Tensor]] = {}
+    for micro_batch in (None, 1, 3):
+        model, rows = tiny(), []
+        model.register_forward_pre_hook(lambda _, args, rows=rows: rows.extend(args[0].tokens.clone()))
+        fit(trainer(tmp_path / str(micro_batch), model, micro_batch=micro_batch, steps=5, eval_every=1000))
+        seen[micro_batch] = rows
+    assert len(seen[None]) == 8 + 5 * 4 + 8  # evaluated before and after
+    assert all(torch.equal(torch.stack(rows), torch.stack(seen[None])) for rows in seen.values())
+
+
+def test_seeds_give_other_losses(tmp_path: Path) -> None:
+    losses = {}
+    for seed in (0, 1, 2):
+        _, done = run("trainer.steps=3", f"seed={seed}", f"out={tmp_path}")
+        losses[tuple(done.losses)] = done.run_id
+    assert len(losses) == len(set(losses.values())) == 3
+
+
+# --- evaluation
+
+
+def test_validation_loss_is_weighted_by_tokens() -> None:
+    """F-101: 2 nats at one target and 90 at nine are 9.2 a token, not 6."""
+    model = Known([2.0, 10.0])
+    batches = [known_batch([[0]]), known_batch([[1] * 5, [1] * 4])]
+    loss = evaluate(model, batches, torch.tensor([2, 0]), nullcontext())
+    assert loss.nats_per_token == pytest.approx(9.2, abs=1e-6)
+    assert loss.bits_per_byte == pytest.approx(92 / math.log(2) / 20, abs=1e-6)
+
+
+def test_validation_loss_does_not_depend_on_the_batching() -> None:
+    model, whole = tiny("model.dropout=0.5").train(), windows(rows=11)
+    losses = [
+        evaluate(model, whole.split(size), torch.ones(VOCAB, dtype=torch.long), nullcontext()).nats_per_token
+        for size in (1, 3, 8, 11, 11)
+    ]
+    assert losses == pytest.approx([losses[0]] * 5, abs=1e-6)
+    assert losses[3] == losses[4]
+    assert model.training
+
+
+# --- checkpoints and going on
+
+
+class Killed(Exception):
+    pass
+
+
+def straight(folder: Path, **changed: Any) -> Trainer:
+    made = trainer(folder, micro_batch=3, eval_every=4, every=3, **changed)
+    fit(made)
+    return made
+
+
+def killed_at(step: int, folder: Path, **changed: Any) -> None:
+    """The same, ended by an exception before step + 1 is done."""
+
+    def train(now: int) -> Batch:
+        if now == step and (folder / "metrics.jsonl").exists():
+            raise Killed
+        return data(now)
+
+    with pytest.raises(Killed):
+        straight(folder, train=train, **changed)
+
+
+def everything(folder: Path) -> list[dict[str, Any]]:
+    return metrics(folder, "step")
+
+
+@pytest.mark.parametrize("kills", [[1], [5], [7], [13], [20 - 1], [3, 4, 7, 8, 16]], ids=str)
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(kills: list[int], tmp_path: Path) -> None:
+    """F-41: dropout, micro-batches, every row once and bit for bit, also before the first checkpoint."""
+    whole = straight(tmp_path / "whole", checkpoint_every=5)
+    folder = tmp_path / "killed"
+    for step in kills:
+        killed_at(step, folder, checkpoint_every=5)
+        assert max(row["step"] for row in metrics(folder)) == step
+    resumed = straight(folder, checkpoint_every=5)
+    assert everything(folder) == everything(tmp_path / "whole")
+    assert same(copied(resumed.model), copied(whole.model))
+    assert len(events(folder, "resume")) >= 1
+    (last,) = events(folder, "resume")[-1:]
+    assert last["step"] == 5 * (kills[-1] // 5)
+    assert f"resumed after step {last['step']}" in last["message"]
+
+
+@pytest.mark.parametrize("at", [0, 6])
+def test_a_signal_ends_the_step_and_keeps_it(at: int, tmp_path: Path) -> None:
+    whole = straight(tmp_path / "whole")
+
+    def train(step: int) -> Batch:
+        if step == at and (tmp_path / "run" / "metrics.jsonl").exists():
+            os.kill(os.getpid(), signal.SIGINT)
+        return data(step)
+
+    before = signal.getsignal(signal.SIGINT)
+    made = trainer(tmp_path / "run", train=train, micro_batch=3, eval_every=4, every=3)
+    ending = fit(made)
+    assert (ending.step, ending.interrupted_by) == (at + 1, signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert [path.name for path in checkpoint.complete(tmp_path / "run" / "checkpoints")] == [f"step-{at + 1:08d}.pt"]
+    resumed = straight(tmp_path / "run")
+    assert everything(tmp_path / "run") == everything(tmp_path / "whole")
+    assert same(copied(resumed.model), copied(whole.model))
+
+
+def test_a_signal_in_the_first_evaluation_leaves_it_recorded_once(tmp_path: Path) -> None:
+    model = tiny("model.dropout=0.1")
+    handle = model.register_forward_pre_hook(lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    ending = fit(trainer(tmp_path, model))
+    handle.remove()
+    assert (ending.step, ending.interrupted_by) == (0, signal.SIGTERM)
+    fit(trainer(tmp_path))
+    assert [row["step"] for row in metrics(tmp_path, "val_loss")] == [0, 10, 20]
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    def train(step: int) -> Batch:
+        if step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+        return data(step)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(trainer(tmp_path, train=train))
+    assert [row["step"] for row in metrics(tmp_path)] == [1, 2]
+
+
+def test_a_truncated_checkpoint_is_passed_over_and_said(tmp_path: Path) -> None:
+    """F-44."""
+    whole = straight(tmp_path / "whole", checkpoint_every=5)
+    folder = tmp_path / "run"
+    killed_at(13, folder, checkpoint_every=5)
+    newest, older = checkpoint.complete(folder / "checkpoints")
+    newest.write_bytes(newest.read_bytes()[: newest.stat().st_size // 2])
+    resumed = straight(folder, checkpoint_every=5)
+    (event,) = events(folder, "checkpoint")
+    assert event["message"].startswith(f"checkpoint {newest.name} cannot be read")
+    assert events(folder, "resume")[0]["step"] == 5
+    assert older.name == "step-00000005.pt"
+    assert everything(folder) == everything(tmp_path / "whole")
+    assert same(copied(resumed.model), copied(whole.model))
+
+
+def test_checkpoints_are_plain_and_only_the_newest_two_are_kept(tmp_path: Path) -> None:
+    """F-75: they load with weights_only, and no key has a prefix."""
+    made = trainer(tmp_path, checkpoint_every=3)
+    fit(made)
+    newest, older = checkpoint.complete(tmp_path / "checkpoints")
+    assert (newest.name, older.name) == ("step-00000020.pt", "step-00000018.pt")
+    content = torch.load(newest, weights_only=True)
+    assert content["step"] == 20
+    assert set(content) == {"step", "model", "optimizer", "generators"}
+    assert same(content["model"], copied(tiny().train()) | copied(made.model))
+
+
+@pytest.mark.parametrize("failure", ["write", "rename"])
+def test_a_checkpoint_that_cannot_be_written_leaves_the_older_ones(
+    failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-44, F-85: one error with the path, nothing half-written, and the same step can be saved later."""
+    checkpoint.save(tmp_path, 1, {"x": torch.ones(3)})
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((torch, "save") if failure == "write" else (Path, "replace")), full)
+        with pytest.raises(OSError, match=r"cannot write the checkpoint .*step-00000002\.pt: .*No space left"):
+            checkpoint.save(tmp_path, 2, {"x": torch.zeros(3)})
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001.pt"]
+    checkpoint.save(tmp_path, 2, {"x": torch.zeros(3)})
+    assert checkpoint.load_newest(tmp_path)[0] == {"step": 2, "x": pytest.approx(torch.zeros(3))}
+
+
+def test_a_killed_writer_leaves_nothing_for_good(tmp_path: Path) -> None:
+    (tmp_path / "step-00000003.tmp").write_bytes(b"half")
+    assert checkpoint.load_newest(tmp_path) == (None, [])
+    checkpoint.save(tmp_path, 4, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000004.pt"]
+
+
+# --- in a process of its own
+
+
+RESUMED = ("trainer.steps=80", "trainer.micro_batch=3", "model.dropout=0.1", "trainer.eval_every=30")
+
+
+def start(cwd: Path, *overrides: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(TRAIN), *SMALL, *overrides]
+    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def wait_for(process: subprocess.Popen[str], folder: Path, step: int) -> None:
+    """Until the only run below `folder` has recorded `step`."""
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        if any(f'"step": {step},' in path.read_text() for path in folder.glob("*/*/metrics.jsonl")):
+            return
+        time.sleep(0.01)
+    pytest.fail(f"step {step} was not reached: {process.communicate()[0]}")
+
+
+def test_the_same_command_goes_on_after_ctrl_c_and_after_a_kill(tmp_path: Path) -> None:
+    """F-41 and F-86 with real processes: ended in step 7, killed after a checkpoint, done by a third."""
+    overrides = (*RESUMED, "trainer.checkpoint_every=20", f"out={tmp_path / 'cut'}")
+    process = start(tmp_path, *overrides)
+    wait_for(process, tmp_path / "cut", 7)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=30)
+    (folder,) = (tmp_path / "cut" / "default").iterdir()
+    status = json.loads((folder / "status.json").read_text())
+    assert process.returncode == 130, said
+    assert (status["status"], status["outcome"], status["signal"]) == ("interrupted", None, signal.SIGINT)
+    assert 7 <= status["step"] < 80
+    assert f"interrupted after step {status['step']}: the same command goes on from there" in said
+    assert checkpoint.complete(folder / "checkpoints")[0].name == f"step-{status['step']:08d}.pt"
+
+    stop = 20 * (status["step"] // 20) + 24  # four steps after a checkpoint
+    process = start(tmp_path, *overrides)
+    wait_for(process, tmp_path / "cut", stop)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert json.loads((folder / "status.json").read_text())["status"] == "running"
+
+    code, done = run(*overrides)
+    assert (code, done.path) == (0, folder)
+    assert (done.status["status"], done.status["step"]) == ("finished", 80)
+    resumed = [event["step"] for event in done.events if event["kind"] == "resume"]
+    assert resumed[0] == status["step"]
+    assert stop - 4 <= resumed[1] < 80
+
+    code, whole = run(*RESUMED, f"out={tmp_path / 'whole'}")
+    assert (code, whole.run_id) == (0, done.run_id)
+    assert [row["step"] for row in metrics(folder)] == list(range(1, 81))
+    assert everything(folder) == everything(whole.path)
+    assert same(copied(done.model()), copied(whole.model()))
