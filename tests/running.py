@@ -131,16 +131,22 @@ def asked(chosen: dict[str, str | None], overrides: tuple[str, ...]) -> experime
     return experiment.Asked(named, implied, {key: value for key, _, value in pairs})
 
 
+def small(*overrides: str) -> tuple[str, ...]:
+    """SMALL and these; without its data where they choose their own."""
+    mine = any(override.startswith("data=") for override in overrides)
+    return (*(word for word in SMALL if not (mine and word.startswith("data"))), *overrides)
+
+
 def run(*overrides: str) -> tuple[int, Run]:
     """`experiment.run` of SMALL and these."""
-    words = (*SMALL, *overrides)
+    words = small(*overrides)
     cfg, chosen = compose_with_choices(words)
     return experiment.run(cfg, asked(chosen, words))
 
 
 def prepare(*overrides: str) -> experiment.Prepared:
     """What `run` would train, with nothing written."""
-    words = (*SMALL, *overrides)
+    words = small(*overrides)
     cfg, chosen = compose_with_choices(words)
     return experiment.prepare_run(resolve(cfg), asked(chosen, words))
 

@@ -1,0 +1,276 @@
+"""What a person sees: curves, tables, progress, and what to try next."""
+
+from __future__ import annotations
+
+import io
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rich.console
+from running import prepare
+
+from modernllm.config.check import check
+from modernllm.config.compose import compose, default_choices, expand
+from modernllm.report import console as module
+from modernllm.report.console import Console
+from modernllm.report.summary import epilogue, opening, result, suggestions
+from modernllm.report.table import by_depth, differences, sparkline, sweep_suggestions, sweep_table
+from modernllm.runs.record import Run
+
+
+def made(losses: list[float], val_loss: float = 2.0, **changed: Any) -> Run:
+    """A finished run of this training curve."""
+    overrides = changed.pop("overrides", {})
+    choices = {key: value or "" for key, value in default_choices().items()} | changed.pop("choices", {})
+    gradients = changed.pop("gradients", [])
+    rows = [{"step": step, "loss": loss, "grad_norm": 1.0} for step, loss in enumerate(losses, 1)]
+    rows += [{"step": step, "grad": norms} for step, norms in enumerate(gradients, 1)]
+    rows += [{"step": len(losses), "val_loss": val_loss}] if math.isfinite(val_loss) else []
+    status = {
+        "status": "finished", "outcome": "ok", "reason": "because", "progress": 0.5, "tokens": 1234567,
+        "tokens_per_s": 8900.4, "clipped_share": 0.254, "val_bits_per_byte": 2.885, "step": len(losses),
+        "sample": "\n  one\ntwo\n",
+    }  # fmt: skip
+    return Run(
+        path=changed.pop("path", Path("runs/s/the-run")),
+        config={"trainer": {"steps": len(losses)}, "overwrite": changed.pop("overwrite", False)},
+        identity={
+            "overrides": overrides,
+            "choices": choices,
+            "floors": {"unigram": 3.0, "bigram": 2.0},
+            "corpus": changed.pop("corpus", "c"),
+            "tokenizer": "t",
+        },
+        metrics=rows,
+        events=changed.pop("events", []),
+        status=status | changed,
+    )
+
+
+def printed(width: int = 120) -> tuple[rich.console.Console, io.StringIO]:
+    out = io.StringIO()
+    return rich.console.Console(file=out, width=width, highlight=False), out
+
+
+# --- curves
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high", "bars"),
+    [
+        ([], 0, 1, ""),
+        (range(8), 0, 7, "▁▂▃▄▅▆▇█"),
+        ([7, 0], 0, 7, "█▁"),
+        ([-5, 12, 3.5], 0, 7, "▁█▅"),
+        ([3, 3], 3, 3, "▁▁"),
+        ([0, math.nan, 7, math.inf, -math.inf], 0, 7, "▁×█××"),
+    ],
+)
+def test_sparkline(values: Any, low: float, high: float, bars: str) -> None:
+    assert sparkline(values, low, high) == bars
+
+
+def test_sparkline_takes_means_of_equal_pieces() -> None:
+    assert sparkline([0, 2, 2, 4, 4, 6, 6, 8], 0, 7, width=4) == "▂▄▆█"
+    assert sparkline([1] * 100, 0, 7, width=24) == "▂" * 24
+    assert sparkline([*[1.0] * 99, math.nan], 0, 7, width=10) == "▂" * 9 + "×"
+    assert len(sparkline(range(1000), 0, 999)) == 24
+
+
+def test_gradient_norms_by_depth_are_on_a_log_scale() -> None:
+    rising = [{"embedding": 9.0, "block.0": 1.0, "block.1": 10.0, "block.2": 100.0, "head": 3.0}]
+    assert by_depth(made([1.0], gradients=rising)) == "▁▅█ 1 → 1e+02"
+    flat = [{"block.0": 1.0, "block.1": 1.1}]
+    assert by_depth(made([1.0], gradients=flat)) == "▄▅ 1 → 1.1"  # a tenth is noise
+    assert by_depth(made([1.0])) == ""
+
+
+def test_gradient_norms_are_means_of_the_last_five_rows() -> None:
+    rows = [{"block.0": 1e9, "block.1": 1.0}, *({"block.0": n, "block.1": 1.0} for n in (1.0, 2.0, 3.0, 4.0, 5.0))]
+    assert by_depth(made([1.0], gradients=rows)).endswith(" 3 → 1")
+
+
+def test_gradient_norms_that_are_not_finite_or_zero() -> None:
+    assert by_depth(made([1.0], gradients=[{"block.0": math.nan, "block.1": math.inf}])) == "××"
+    assert by_depth(made([1.0], gradients=[{"block.0": math.nan, "block.1": 1.0}])).startswith("×▅ ")
+    assert by_depth(made([1.0], gradients=[{"block.0": 0.0, "block.1": 1.0}])).startswith("▁█ ") is False
+
+
+# --- tables
+
+
+def sweep() -> list[Run]:
+    return [
+        made([6.0, 3.0, 2.0], 2.0, overrides={"placement": "pre", "trainer.steps": "3", "size": "deep"},
+             gradients=[{"block.0": 1.0, "block.1": 1.0}]),
+        made([6.0, 3.2, 3.1], 3.05, overrides={"placement": "post", "trainer.steps": "3", "size": "deep"},
+             outcome="stalled", gradients=[{"block.0": 0.001, "block.1": 1.0}]),
+        made([900.0, math.nan], math.nan, overrides={"placement": "none", "trainer.steps": "3", "size": "deep"},
+             outcome="nonfinite", gradients=[{"block.0": math.inf, "block.1": math.inf}]),
+    ]  # fmt: skip
+
+
+def test_differences_are_the_keys_in_which_runs_differ() -> None:
+    assert differences(sweep()) == {"placement": ["pre", "post", "none"]}
+    one = [made([1.0], overrides={"seed": "0"}), made([1.0], overrides={"seed": "0", "norm": "none"})]
+    assert differences(one) == {"norm": ["", "none"]}
+    assert differences([made([1.0])]) == {"run": ["the-run"]}
+
+
+def test_the_table_has_a_row_a_run_and_the_outcome_in_words() -> None:
+    console, out = printed()
+    sweep_table(sweep(), console)
+    lines = out.getvalue().splitlines()
+    rows = [[cell.strip() for cell in line.split("│")] for line in lines if "│" in line]
+    assert [row[:3] for row in rows] == [
+        ["pre", "ok", "2.00"], ["post", "stalled", "3.05"], ["none", "nonfinite", "-"],
+    ]  # fmt: skip
+    assert [row[3] for row in rows] == ["█▆▁", "█▇▇", "█×"]  # one scale, from the lowest loss to the floor and a bit
+    assert [row[4] for row in rows] == ["▅▅ 1 → 1", "▁█ 0.001 → 1", "××"]
+    assert lines[-2:] == [
+        "unigram floor 3.00, bigram floor 2.00 nats/token",
+        "pre ok 2.00 | post stalled 3.05 | none nonfinite nan",
+    ]
+
+
+def test_the_table_shows_an_unfinished_run_and_no_floors_of_different_texts() -> None:
+    console, out = printed()
+    runs = [made([3.0], overrides={"data": "a"}), made([3.0], overrides={"data": "b"}, corpus="d", status="interrupted")]
+    sweep_table(runs, console)
+    assert "floor" not in out.getvalue()
+    assert "interrupted" in out.getvalue()
+
+
+def test_a_table_of_runs_without_any_finite_loss() -> None:
+    console, out = printed()
+    sweep_table([made([math.nan], math.nan, overrides={"seed": seed}, outcome="nonfinite") for seed in "01"], console)
+    assert out.getvalue().count("nonfinite") == 4
+
+
+def test_next_after_a_sweep_is_the_other_initialisation_then_more_seeds() -> None:
+    runs = sweep()
+    words = ["-m", "norm=glob(*)", "placement=pre,post"]
+    line = sweep_suggestions(runs, words)[-1]
+    assert line == "  python train.py -m 'norm=glob(*)' placement=pre,post init=gpt2"
+    assert len(expand(shlex.split(line)[3:])) == 6
+    gpt2 = [made([1.0], choices={"init": "gpt2"})]
+    assert sweep_suggestions(gpt2, ["-m", "init=gpt2"])[-1] == "  python train.py -m init=gpt2 seed=0,1,2"
+    assert sweep_suggestions(gpt2, ["-m", "init=gpt2", "seed=0,1"]) == []
+
+
+# --- progress
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    return now
+
+
+def row(step: int, loss: float = 3.0) -> dict[str, Any]:
+    return {"step": step, "tokens": 100 * step, "loss": loss, "grad_norm": 1.25, "tokens_per_s": 50.0}
+
+
+def test_a_log_gets_a_line_at_first_then_every_few_seconds_and_at_last(clock: list[float]) -> None:
+    plain, out = printed()
+    with Console(40, plain) as console:
+        for step in range(1, 41):
+            console.step(row(step, math.nan if step == 40 else 3.0))
+            clock[0] += 1.0
+    assert out.getvalue().splitlines() == [
+        "step 1/40  loss 3.000  grad norm 1.25  50 tokens/s  78 s left",
+        "step 12/40  loss 3.000  grad norm 1.25  50 tokens/s  56 s left",
+        "step 23/40  loss 3.000  grad norm 1.25  50 tokens/s  34 s left",
+        "step 34/40  loss 3.000  grad norm 1.25  50 tokens/s  12 s left",
+        "step 40/40  loss nan  grad norm 1.25  50 tokens/s  0 s left",
+    ]
+
+
+def test_a_terminal_gets_one_line_that_moves_and_leaves() -> None:
+    out = io.StringIO()
+    terminal = rich.console.Console(file=out, force_terminal=True, width=120)
+    with Console(40, terminal) as console:
+        for step in range(1, 41):
+            console.step(row(step))
+        console.evaluation({"step": 40, "val_loss": 2.5, "val_bits_per_byte": 3.6})
+    assert "step 40/40  loss 3.000" in out.getvalue()
+    assert "s left\n" not in out.getvalue()
+    assert "step    40  val loss 2.500 nats/token, 3.600 bits/byte" in out.getvalue()
+    assert out.getvalue().endswith("\x1b[?25h\r\x1b[1A\x1b[2K")  # the cursor back, the bar gone
+
+
+def test_text_is_text(clock: list[float]) -> None:
+    plain, out = printed(width=20)
+    Console(1, plain).note("tracker [bold]lost[/bold] [1/2] :smile:")
+    assert out.getvalue() == "! tracker [bold]lost[/bold] [1/2] :smile:\n"
+
+
+# --- before and after a run
+
+
+def test_the_opening_says_what_it_is_and_what_was_asked_for_in_vain() -> None:
+    prepared = prepare("placement=none", "norm=layernorm", "trainer.steps=7")
+    lines = list(opening(prepared.identity, prepared.config, prepared.data))
+    total = sum(p.numel() for p in prepared.model.parameters())
+    assert lines[0] == f"nano: {total:,} parameters, 2 layers of width 32, 7 steps of 4 x 32 tokens on {prepared.identity['device']}"
+    assert lines[1].startswith("norm=layernorm placement=none position=rope activation=swiglu attention=mha init=fanin")
+    assert lines[2] == (
+        f"data=synthetic tokenizer=byte: {len(prepared.data.train):,} training and "
+        f"{len(prepared.data.validation):,} validation tokens"
+    )
+    assert lines[3:] == ["! norm=layernorm is read by nothing here: any other choice gives the same run"]
+
+
+def test_the_result_of_a_run() -> None:
+    assert list(result(made([6.0, 4.0, 2.0]))) == [
+        "",
+        "outcome: ok  (because)",
+        "validation loss 2.000 nats/token, 2.885 bits/byte; floors of this text: unigram 3.000, bigram 2.000 nats/token",
+        "progress from the unigram floor (0) to the bigram floor (1): 0.50",
+        "loss  █▅▁",
+        "1,234,567 tokens at 8,900 tokens/s; gradients clipped in 25% of the steps",
+    ]
+    assert not any("progress" in line for line in result(made([2.0], progress=None, outcome=None)))
+    assert list(result(made([2.0], outcome=None)))[1] == "outcome: undecided  (because)"
+
+
+def test_the_result_of_a_run_that_is_not_finite() -> None:
+    events = [{"step": 3, "kind": "nonfinite", "message": "non-finite at step 3"}, {"step": 1, "kind": "x", "message": ""}]
+    for last in (math.nan, math.inf):
+        lines = list(result(made([6.0, 2.0, last], math.nan, outcome="nonfinite", events=events)))
+        assert lines[1:4] == ["outcome: nonfinite  (because)", "! non-finite at step 3", "loss  █▁×"]
+    assert "loss  ×" in list(result(made([math.nan], math.nan, outcome="nonfinite")))
+
+
+@pytest.mark.parametrize(("overwrite", "same"), [(False, "same command"), (True, "same command without overwrite=true")])
+def test_the_result_of_an_interrupted_run(overwrite: bool, same: str) -> None:
+    run = made([6.0, 5.0], math.nan, status="interrupted", step=2, overwrite=overwrite)
+    assert list(result(run)) == ["", f"interrupted after step 2: the {same} goes on from there"]
+
+
+def test_the_epilogue_shows_what_it_writes_and_where_it_is(tmp_path: Path) -> None:
+    for name in ("status.json", "config.yaml", ".lock"):
+        (tmp_path / name).touch()
+    lines = list(epilogue(made([2.0], path=tmp_path)))
+    assert lines[:5] == ["", "what it writes:", "  |   one", "  | two", ""]
+    assert lines[5] == f"files: {tmp_path}  (config.yaml status.json)"
+    assert lines[6] == "next:"
+    assert len(lines) == 9
+    assert list(epilogue(made([2.0], path=tmp_path, status="interrupted", sample=None))) == ["", lines[5]]
+
+
+@pytest.mark.parametrize("placement", ["pre", "post", "none"])
+def test_what_is_suggested_works(placement: str) -> None:
+    commands = suggestions(default_choices() | {"placement": placement})
+    assert len(commands) == 2
+    for command in commands:
+        python, script, *words = shlex.split(command)
+        assert (python, script) == ("python", "train.py")
+        jobs = expand(words[1:]) if words[0] == "-m" else [words]
+        assert len(jobs) == {"pre": len(jobs), "post": len(jobs), "none": 1}[placement]
+        for job in jobs:
+            check(compose(job))
