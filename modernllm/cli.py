@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -21,12 +22,17 @@ if TYPE_CHECKING:
     from modernllm.runs.record import Run
 
 FAILED, MISUSED = 1, 2
+LOG_WIDTH = 160
+"""Columns of a table that is no terminal's: the 80 that are assumed there cut names short."""
 Expected = Mapping[tuple[str, ...], Mapping[str, str | None]]
 """The choice in every group that follows from the leading ones."""
 
 
 def main() -> int:
     """Read sys.argv; the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ▁ or é is no reason to lose a run
     words = get_args_parser().parse_args()
     directories = [words.config_dir] if words.config_dir else []
     if words.help:
@@ -112,7 +118,8 @@ def end_of_sweep(jobs: list[tuple[int, Run | None]]) -> int:
 
     from modernllm.report.table import sweep_suggestions, sweep_table
 
-    console = rich.console.Console(highlight=False)
+    width = None if sys.stdout.isatty() else LOG_WIDTH
+    console = rich.console.Console(highlight=False, width=width)
     runs = [run for _, run in jobs if run is not None]
     if runs:
         console.print()

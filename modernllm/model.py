@@ -40,6 +40,8 @@ class Decoder(nn.Module):
         position: Callable[..., nn.Module],
         activation: Callable[..., nn.Module],
         attention: Callable[..., nn.Module],
+        qk_norm: Callable[..., nn.Module],
+        moe: Callable[..., nn.Module],
         block: Callable[..., nn.Module],
         layers: Callable[..., Callable[[int], dict[str, nn.Module]]],
         embedding: Callable[..., nn.Module],
@@ -58,11 +60,20 @@ class Decoder(nn.Module):
         self.position = position(dim, n_heads, head_dim, context_length)
         self.dropout = nn.Dropout(dropout)
         make_norm, make_branch = partial(norm, dim), partial(branch, dim, n_layers)
+        make_expert = partial(activation, dim, hidden, bias=bias, dropout=dropout)
         sublayers = layers(
             lambda layer: attention(
-                dim, n_heads, n_kv_heads, head_dim, layer, self.position, bias=bias, dropout=dropout
+                dim,
+                n_heads,
+                n_kv_heads,
+                head_dim,
+                layer,
+                self.position,
+                bias=bias,
+                dropout=dropout,
+                qk_norm=partial(qk_norm, norm),
             ),
-            lambda layer: activation(dim, hidden, bias=bias, dropout=dropout),
+            lambda layer: moe(make_expert, dim),
             n_layers,
         )
         self.blocks = nn.ModuleList(

@@ -128,7 +128,7 @@ def test_the_table_has_a_row_a_run_and_the_outcome_in_words() -> None:
     assert [row[:3] for row in rows] == [
         ["pre", "ok", "2.00"], ["post", "stalled", "3.05"], ["none", "nonfinite", "-"],
     ]  # fmt: skip
-    assert [row[3] for row in rows] == ["█▆▁", "█▇▇", "█×"]  # one scale, from the lowest loss to the floor and a bit
+    assert [row[3] for row in rows] == ["█▆▁", "█▇▆", "█×"]  # one scale, from the lowest loss to the floor and a bit
     assert [row[4] for row in rows] == ["▅▅ 1 → 1", "▁█ 0.001 → 1", "××"]
     assert lines[-2:] == [
         "unigram floor 3.00, bigram floor 2.00 nats/token",
@@ -142,6 +142,15 @@ def test_the_table_shows_an_unfinished_run_and_no_floors_of_different_texts() ->
     sweep_table(runs, console)
     assert "floor" not in out.getvalue()
     assert "interrupted" in out.getvalue()
+
+
+def test_values_are_no_markup_and_no_line_of_words_is_broken() -> None:
+    console, out = printed()
+    paths = ["data/[bold]x/:smile:", *(f"data/{i}" for i in range(12))]
+    sweep_table([made([2.0], overrides={"data.path": path}) for path in paths], console)
+    lines = out.getvalue().splitlines()
+    assert [line for line in lines if line.startswith("data/[bold]x/:smile: ")]
+    assert lines[-1] == " | ".join(f"{path} ok 2.00" for path in paths)
 
 
 def test_a_table_of_runs_without_any_finite_loss() -> None:
@@ -192,7 +201,7 @@ def test_a_log_gets_a_line_at_first_then_every_few_seconds_and_at_last(clock: li
 
 def test_a_terminal_gets_one_line_that_moves_and_leaves() -> None:
     out = io.StringIO()
-    terminal = rich.console.Console(file=out, force_terminal=True, width=120)
+    terminal = rich.console.Console(file=out, force_terminal=True, width=120, highlight=False)
     with Console(40, terminal) as console:
         for step in range(1, 41):
             console.step(row(step))
@@ -204,7 +213,7 @@ def test_a_terminal_gets_one_line_that_moves_and_leaves() -> None:
 
 
 def test_text_is_text(clock: list[float]) -> None:
-    plain, out = printed(width=20)
+    plain, out = printed()
     Console(1, plain).note("tracker [bold]lost[/bold] [1/2] :smile:")
     assert out.getvalue() == "! tracker [bold]lost[/bold] [1/2] :smile:\n"
 

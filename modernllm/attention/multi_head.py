@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -27,6 +29,7 @@ class GroupedQueryAttention(nn.Module):
         position: NoPosition,
         bias: bool,
         dropout: Probability,
+        qk_norm: Callable[[int, int], nn.Module],
     ):
         super().__init__()
         n_kv_heads = self.kv_heads(n_heads, n_kv_heads)
@@ -39,6 +42,7 @@ class GroupedQueryAttention(nn.Module):
         self.q = Linear(dim, n_heads * head_dim, bias, role="hidden")
         self.k = Linear(dim, n_kv_heads * head_dim, bias, role="hidden")
         self.v = Linear(dim, n_kv_heads * head_dim, bias, role="hidden")
+        self.q_norm, self.k_norm = qk_norm(n_heads, head_dim), qk_norm(n_kv_heads, head_dim)
         self.attend = Attend(dropout)
         self.out = Linear(n_heads * head_dim, dim, bias, role="stream")
         self.dropout = nn.Dropout(dropout)
@@ -51,7 +55,8 @@ class GroupedQueryAttention(nn.Module):
 
     def forward(self, x: Float[Tensor, "b t d"], context: Context) -> Float[Tensor, "b t d"]:
         (position,) = self._position
-        q, k = position.rotate(self._heads(self.q(x)), self._heads(self.k(x)), context)
+        q, k = self.q_norm(self._heads(self.q(x))), self.k_norm(self._heads(self.k(x)))
+        q, k = position.rotate(q, k, context)
         v = self._heads(self.v(x))
         if context.states is not None:
             k, v = context.states[self.layer].extend(k, v)

@@ -63,5 +63,5 @@ class Console:
         self.print(f"! {message}")
 
     def print(self, text: str = "") -> None:
-        """Above the bar. Text is text: brackets in it are no markup."""
-        self.console.print(text, markup=False)
+        """Above the bar. Text is text: brackets in it are no markup and colons no emoji."""
+        self.console.print(text, markup=False, emoji=False)

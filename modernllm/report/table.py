@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 
 import rich.console
 from rich.table import Table
+from rich.text import Text
 
 from modernllm.runs.record import Run
 
@@ -67,18 +69,19 @@ def sweep_table(runs: Sequence[Run], console: rich.console.Console) -> None:
     for row, run in enumerate(runs):
         curve = sparkline(run.losses, low, high, 16)
         loss = f"{run.val_loss:.2f}" if math.isfinite(run.val_loss) else "-"
-        table.add_row(*(column[row] for column in differing.values()), run.word, loss, curve, by_depth(run))
+        values = (Text(column[row]) for column in differing.values())  # a string would be read as markup
+        table.add_row(*values, run.word, loss, curve, by_depth(run))
     console.print(table)
     if len({run.identity["corpus"] + run.identity["tokenizer"] for run in runs}) == 1:
         console.print(f"unigram floor {floors['unigram']:.2f}, bigram floor {floors['bigram']:.2f} nats/token")
     names = [" ".join(column[row] for column in differing.values()) for row in range(len(runs))]
     words = (f"{name} {run.word} {run.val_loss:.2f}" for name, run in zip(names, runs, strict=True))
-    console.print(" | ".join(words), style="bold", markup=False)
+    console.print(" | ".join(words), style="bold", markup=False, emoji=False, soft_wrap=True)
 
 
 def sweep_suggestions(runs: Sequence[Run], words: Sequence[str]) -> list[str]:
     """What shows how far the answer reaches: the other initialisation first, since it can turn an order round."""
-    command = "python train.py " + " ".join(words)
+    command = f"python train.py {shlex.join(words)}"
     inits = {run.identity["choices"]["init"] for run in runs}
     if inits == {"fanin"}:
         return ["", "does it hold at another scale of the initial weights? now try init=gpt2:", f"  {command} init=gpt2"]

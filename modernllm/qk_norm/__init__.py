@@ -1,0 +1,1 @@
+"""Norms of queries and keys: made with `qk_norm(norm, n_heads, head_dim)`, used as `[b h t k] -> [b h t k]`."""
