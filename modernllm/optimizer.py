@@ -1,11 +1,17 @@
-"""Optimizers: made with `optimizer(model, lr)`, torch's own underneath; decay goes by the role of a parameter."""
+"""Optimizers: made with `optimizer(model)`, torch's own where torch has one; decay goes by the role of a parameter.
+
+The trainer puts a tensor into `found_inf` before each step. An optimizer with `reads_found_inf` leaves weights and
+moments alone where it is 1, without waiting for the device; for the others the trainer looks itself.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from modernllm.linear import Role, parameter_roles
 from modernllm.quantities import NonNegative, Positive, Probability
@@ -13,20 +19,44 @@ from modernllm.quantities import NonNegative, Positive, Probability
 DECAYED: tuple[Role, ...] = ("hidden", "gate", "stream", "head")
 """Matrices. Tables, gains and biases are not decayed: shrinking them only changes a scale."""
 
+Decay = Literal["coupled", "independent"]
+"""Coupled: w shrinks by lr_t weight_decay, as in torch. Independent: by (lr_t / lr) weight_decay, so that a sweep over lr
+is no sweep over decay (Wortsman et al., 2023)."""
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Every parameter in exactly one of two groups: decayed, and not."""
-    decayed, kept = [], []
-    for _, parameter, role in parameter_roles(model):
-        (decayed if role in DECAYED else kept).append(parameter)
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
+
+def parameter_groups(
+    parameters: Iterable[tuple[str, nn.Parameter, Role]],
+    lr: float,
+    weight_decay: float,
+    decay: Decay = "coupled",
+) -> list[dict[str, Any]]:
+    """Every parameter in exactly one group; one group for each rate (lr times the parameter's own `lr_scale`) and
+    kind (decayed or not).
+    """
+    groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
+    for _, parameter, role in parameters:
+        key = (role in DECAYED, getattr(parameter, "lr_scale", 1.0))
+        groups.setdefault(key, []).append(parameter)
+    return [
+        {
+            "params": members,
+            "lr": lr * scale,
+            "weight_decay": 0.0 if not decayed else weight_decay / (lr * scale if decay == "independent" else 1),
+        }
+        for (decayed, scale), members in sorted(groups.items(), key=lambda item: item[0], reverse=True)
+    ]
+
+
+def _pair(betas: list[float]) -> tuple[float, float]:
+    if len(betas) != 2:
+        raise ValueError(f"optimizer.betas={betas}: two numbers are needed, such as [0.9, 0.95]")
+    return betas[0], betas[1]
 
 
 class AdamW(torch.optim.AdamW):
-    """Adam with decoupled decay: w <- w - lr (m / (sqrt(v) + eps) + weight_decay w)  (Loshchilov and Hutter, 2019)
+    """w <- w - lr (m / (sqrt(v) + eps) + weight_decay w)  (Loshchilov and Hutter, 2019)"""
 
-    Fused, because the fused kernel reads `found_inf` on the device: a poisoned step is skipped without waiting.
-    """
+    reads_found_inf = True
 
     def __init__(
         self,
@@ -35,9 +65,114 @@ class AdamW(torch.optim.AdamW):
         betas: list[Probability],
         eps: Positive,
         weight_decay: NonNegative,
+        decay: Decay = "coupled",
     ):
-        if len(betas) != 2:
-            raise ValueError(f"optimizer.betas={betas}: two numbers are needed, such as [0.9, 0.95]")
-        super().__init__(
-            parameter_groups(model, weight_decay), lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=True
+        groups = parameter_groups(parameter_roles(model), lr, weight_decay, decay)
+        super().__init__(groups, lr=lr, betas=_pair(betas), eps=eps, fused=True)
+
+
+class SGD(torch.optim.SGD):
+    """m <- momentum m + g + weight_decay w;  w <- w - lr m  (Polyak, 1964)"""
+
+    reads_found_inf = True
+
+    def __init__(self, model: nn.Module, lr: Positive, momentum: Probability, weight_decay: NonNegative):
+        groups = parameter_groups(parameter_roles(model), lr, weight_decay)
+        super().__init__(groups, lr=lr, momentum=momentum, fused=True)
+
+
+class Adafactor(torch.optim.Adafactor):
+    """Adam with a factored second moment and steps relative to RMS(w)  (Shazeer and Stern, 2018)"""
+
+    reads_found_inf = False
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: Positive,
+        beta2_decay: float,
+        clip: Positive,
+        weight_decay: NonNegative,
+    ):
+        groups = parameter_groups(parameter_roles(model), lr, weight_decay)
+        super().__init__(groups, lr=lr, beta2_decay=beta2_decay, d=clip)
+
+
+class Lion(torch.optim.Optimizer):
+    """w <- w - lr (sign(b1 m + (1 - b1) g) + weight_decay w);  m <- b2 m + (1 - b2) g  (Chen et al., 2023)"""
+
+    reads_found_inf = False
+
+    def __init__(
+        self, model: nn.Module, lr: Positive, betas: list[Probability], weight_decay: NonNegative
+    ):
+        groups = parameter_groups(parameter_roles(model), lr, weight_decay)
+        super().__init__(groups, {"lr": lr, "betas": _pair(betas), "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            parameters = [p for p in group["params"] if p.grad is not None]
+            if not parameters:
+                continue
+            gradients = [p.grad for p in parameters]
+            moments = [self._moment(p) for p in parameters]
+            (b1, b2), lr = group["betas"], group["lr"]
+            directions = torch._foreach_lerp(moments, gradients, 1 - b1)
+            torch._foreach_sign_(directions)
+            torch._foreach_mul_(parameters, 1 - lr * group["weight_decay"])
+            torch._foreach_add_(parameters, directions, alpha=-lr)
+            torch._foreach_lerp_(moments, gradients, 1 - b2)
+
+    def _moment(self, parameter: Tensor) -> Tensor:
+        state = self.state[parameter]
+        if not state:
+            state["moment"] = torch.zeros_like(parameter)
+        return state["moment"]
+
+
+class Muon:
+    """w <- w - lr 0.2 sqrt(max(shape)) orthogonalised(momentum), for the matrices inside the blocks; AdamW elsewhere
+
+    (Jordan et al., 2024). The factor gives its steps the RMS of AdamW's, so both share one rate (Liu et al., 2025).
+    """
+
+    reads_found_inf = False
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: Positive,
+        momentum: Probability,
+        betas: list[Probability],
+        eps: Positive,
+        weight_decay: NonNegative,
+    ):
+        everything = list(parameter_roles(model))
+        inside = [entry for entry in everything if entry[2] in ("hidden", "gate", "stream") and entry[1].ndim == 2]
+        names = {name for name, _, _ in inside}
+        outside = [entry for entry in everything if entry[0] not in names]
+        self.muon = torch.optim.Muon(
+            parameter_groups(inside, lr, weight_decay), momentum=momentum, adjust_lr_fn="match_rms_adamw"
         )
+        groups = parameter_groups(outside, lr, weight_decay)
+        self.adamw = torch.optim.AdamW(groups, lr=lr, betas=_pair(betas), eps=eps, fused=True)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return list(chain(self.muon.param_groups, self.adamw.param_groups))
+
+    def step(self) -> None:
+        self.muon.step()
+        self.adamw.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.muon.zero_grad(set_to_none)
+        self.adamw.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"muon": self.muon.state_dict(), "adamw": self.adamw.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.muon.load_state_dict(state["muon"])
+        self.adamw.load_state_dict(state["adamw"])

@@ -146,8 +146,11 @@ class Trainer:
         share = self.schedule(self.step + 1)
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * share
-        self.optimizer.found_inf = self.latch  # type: ignore[attr-defined]
-        self.optimizer.step()
+        if self.optimizer.reads_found_inf:
+            self.optimizer.found_inf = self.latch  # type: ignore[attr-defined]
+            self.optimizer.step()
+        elif not self.latch:  # waits for the device, which costs nothing on a CPU
+            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return self.peaks[0] * share
 

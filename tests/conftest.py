@@ -1,4 +1,4 @@
-"""One thread, no shared random state, a cache of our own, and a run with shapes checked: `pytest --shapes`."""
+"""One thread, no shared random state, a cache of our own; `pytest --shapes` checks shapes, `--slow` adds slow tests."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--shapes", action="store_true", help="check the jaxtyping annotations of modernllm in every call"
     )
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,6 +27,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line(
             "filterwarnings", "ignore::beartype.roar.BeartypeDecorHintPep585DeprecationWarning"
         )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--slow"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
 
 
 @pytest.fixture(scope="session", autouse=True)

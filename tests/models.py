@@ -93,4 +93,6 @@ def windows(rows: int = 4, length: int = LENGTH, seed: int = 0) -> Batch:
 def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None:
     """Equal up to `tolerance` of the largest entry."""
     expected = expected.detach()
-    torch.testing.assert_close(actual.detach(), expected, rtol=0, atol=tolerance * float(expected.abs().max()))
+    torch.testing.assert_close(
+        actual.detach(), expected, rtol=0, atol=tolerance * float(expected.abs().max())
+    )

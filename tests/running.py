@@ -12,21 +12,18 @@ from typing import Any
 import pytest
 import rich.console
 import torch
-from models import LENGTH, VOCAB, tiny, windows
+from models import VOCAB, config, tiny, windows
 from torch import nn
 
 from modernllm import cli, experiment
 from modernllm.batch import Batch
-from modernllm.config.build import resolve
+from modernllm.config.build import build, resolve
 from modernllm.config.compose import choices, compose_with_choices
 from modernllm.logger import LocalLogger
-from modernllm.optimizer import AdamW
 from modernllm.report.console import Console
 from modernllm.runs.directory import RunDirectory, read_rows
 from modernllm.runs.record import Run
 from modernllm.runs.recorder import Recorder
-from modernllm.schedule import Cosine
-from modernllm.telemetry import Telemetry
 from modernllm.trainer import Ending, Trainer
 
 TRAIN = Path(__file__).parents[1] / "train.py"
@@ -55,38 +52,28 @@ def trainer(
     folder: Path,
     model: nn.Module | None = None,
     train: Callable[[int], Batch] = data,
-    optimizer: torch.optim.Optimizer | None = None,
+    choice: str = "adamw",
     every: int | None = None,
     **changed: Any,
 ) -> Trainer:
-    """20 steps of a tiny model in `folder`, with `changed` arguments; telemetry every so many steps."""
+    """20 steps of a tiny model in `folder` with this choice of optimizer, and with `changed` arguments."""
     folder.mkdir(exist_ok=True)
     model = model or tiny("model.dropout=0.1")
-    settings: dict[str, Any] = {
-        "steps": 20,
-        "batch_size": 4,
-        "micro_batch": None,
-        "clip": 1.0,
-        "precision": "fp32",
-        "device": "cpu",
-        "threads": 1,
-        "eval_every": 10,
-        "validation_tokens": 8 * LENGTH,
-        "checkpoint_every": None,
+    shipped = config(f"optimizer={choice}")
+    shipped["optimizer"]["lr"] = 3e-3
+    settings = {key: value for key, value in shipped["trainer"].items() if not key.startswith("_")}
+    settings |= {"steps": 20, "batch_size": 4, "device": "cpu", "threads": 1, "eval_every": 10}
+    steps = changed.get("steps", settings["steps"])
+    parts = {
         "validation": [windows(rows=8, seed=7)],
         "token_bytes": torch.ones(VOCAB, dtype=torch.long),
+        "optimizer": build(shipped["optimizer"], "optimizer", model=model),
+        "schedule": build(shipped["schedule"], "schedule", steps=steps),
+        "telemetry": build(shipped["telemetry"] | {"every": every}, "telemetry", model=model, steps=steps),
+        "recorder": Recorder(RunDirectory(folder), LocalLogger(), silent(steps)),
         "seed": 0,
-    } | changed
-    steps = settings["steps"]
-    return Trainer(
-        model=model,
-        train=train,
-        optimizer=optimizer or AdamW(model, lr=3e-3, betas=[0.9, 0.95], eps=1e-8, weight_decay=0.1),
-        schedule=settings.pop("schedule", None) or Cosine(steps),
-        telemetry=Telemetry(model, steps, every),
-        recorder=Recorder(RunDirectory(folder), LocalLogger(), silent(steps)),
-        **settings,
-    )
+    }
+    return Trainer(model=model, train=train, **(settings | parts | changed))
 
 
 def fit(made: Trainer) -> Ending:

@@ -63,7 +63,9 @@ def test_non_finite_numbers_stay_apart_and_the_json_strict(kind: Any, held: RunD
     """F-80."""
     numbers = [math.nan, math.inf, -math.inf, 0.5]
     for step, number in enumerate(numbers):
-        held.metrics({"step": step, "loss": kind(number), "grad": {"block.0": kind(number), "all": [kind(number)]}})
+        held.metrics(
+            {"step": step, "loss": kind(number), "grad": {"block.0": kind(number), "all": [kind(number)]}}
+        )
     lines = (held.path / "metrics.jsonl").read_text().splitlines()
     assert [strict(line)["loss"] for line in lines] == ["NaN", "Infinity", "-Infinity", 0.5]
     rows, _ = held.rows()
@@ -74,7 +76,11 @@ def test_non_finite_numbers_stay_apart_and_the_json_strict(kind: Any, held: RunD
 
 
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5).map("x".__add__),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5).map("x".__add__),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
 )
 
@@ -223,7 +229,9 @@ def test_a_running_run_is_refused_and_a_dead_one_is_interrupted(
 
 def test_a_run_without_a_status_has_none(tmp_path: Path) -> None:
     assert RunDirectory(tmp_path).status() == {}
-    with pytest.raises(FileNotFoundError, match=r"is no run folder: it has no config\.yaml, no run\.json, no status"):
+    with pytest.raises(
+        FileNotFoundError, match=r"is no run folder: it has no config\.yaml, no run\.json, no status"
+    ):
         load_run(tmp_path)
 
 
@@ -247,7 +255,9 @@ def test_the_status_tells_the_end_and_the_same_command_goes_on(
     words, step = ("trainer.steps=4", "trainer.checkpoint_every=1", f"out={tmp_path}"), Trainer.train_step
 
     def dies_in_step_3(self: Trainer) -> Any:
-        assert {"config.yaml", "run.json", "status.json"} <= {p.name for p in self.recorder.directory.path.iterdir()}
+        assert {"config.yaml", "run.json", "status.json"} <= {
+            p.name for p in self.recorder.directory.path.iterdir()
+        }
         if self.step == 2:
             raise ends
         return step(self)
@@ -274,11 +284,15 @@ def test_the_status_tells_the_end_and_the_same_command_goes_on(
 
 def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
     code, done = run("trainer.steps=2", f"out={tmp_path}")
-    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in done.path.rglob("*") if path.is_file()}
+    before = {
+        path: (path.stat().st_mtime_ns, path.read_bytes()) for path in done.path.rglob("*") if path.is_file()
+    }
     started = time.monotonic()
     again, same = run("trainer.steps=2", f"out={tmp_path}", "trainer.micro_batch=1", "trainer.eval_every=1")
     assert time.monotonic() - started < 5
     assert (code, again) == (0, 0)
     assert list(result(same)) == list(result(done))
-    after = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in done.path.rglob("*") if path.is_file()}
+    after = {
+        path: (path.stat().st_mtime_ns, path.read_bytes()) for path in done.path.rglob("*") if path.is_file()
+    }
     assert before == after

@@ -1,4 +1,4 @@
-"""What a run is called and made of: the same for the same science, however it was asked for, and for nothing else."""
+"""What a run is called and made of: the same for the same science, however it was asked for."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ HASHES = {"corpus": "c", "tokenizer": "t", "validation": "v"}
 ELSEWHERE = {"data", "tokenizer"}
 """Sections that act through the hashes of what they make."""
 WATCHED = {"logger", "telemetry", "out", "study", "cache", "overwrite", "allow_targets"}
-RUN_LEVEL = {f"trainer.{key}" for key in ("micro_batch", "threads", "eval_every", "checkpoint_every", "device")}
+RUN_LEVEL = {
+    f"trainer.{key}" for key in ("micro_batch", "threads", "eval_every", "checkpoint_every", "device")
+}
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -75,7 +77,14 @@ def test_every_scientific_key_is_hashed_and_no_other(leaf: tuple[str, ...]) -> N
 
 def test_the_sections_are_known() -> None:
     """A new section or trainer key is scientific unless it is named here."""
-    assert {leaf[0] for leaf in LEAVES} - WATCHED == {"model", "init", "optimizer", "schedule", "trainer", "seed"}
+    assert {leaf[0] for leaf in LEAVES} - WATCHED == {
+        "model",
+        "init",
+        "optimizer",
+        "schedule",
+        "trainer",
+        "seed",
+    }
     assert {".".join(leaf) for leaf in LEAVES} >= RUN_LEVEL
     assert set(CONFIG["trainer"]) == {key.partition(".")[2] for key in RUN_LEVEL} | {
         *("_target_", "_partial_", "steps", "batch_size", "clip", "precision", "validation_tokens")
@@ -158,7 +167,11 @@ def test_another_run_has_another_name(words: list[str], name: str, plain: str) -
 
 def test_a_dead_switch_is_said_and_makes_no_second_run() -> None:
     rms, layer = prepare("placement=none"), prepare("placement=none", "norm=layernorm")
-    assert rms.run_id == layer.run_id == f"nano-data_synthetic-placement_none-s0-{rms.identity['config_hash'][:10]}"
+    assert (
+        rms.run_id
+        == layer.run_id
+        == f"nano-data_synthetic-placement_none-s0-{rms.identity['config_hash'][:10]}"
+    )
     assert (rms.dead, layer.dead) == (["norm"], ["norm"])
     assert layer.identity["dead_switches"] == {"norm": "layernorm"}
     read = prepare("placement=none", "readout=norm", "norm=layernorm")
@@ -242,9 +255,13 @@ def test_each_parameter_is_counted_once(words: list[str], head: int, embedding: 
 # --- where it ran
 
 
-def test_the_commit_is_that_of_the_source_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_is_that_of_the_source_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """F-72."""
-    done = subprocess.run(["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True
+    )
     monkeypatch.chdir(tmp_path)
     state = code_state()
     assert state["commit"] == (done.stdout.strip() or None)

@@ -13,12 +13,14 @@ from modernllm.context import Context
 from modernllm.model import Decoder
 from modernllm.norm.layernorm import LayerNorm
 from modernllm.norm.rmsnorm import RMSNorm
+from modernllm.position import NoPosition
 
 NORMS = {"norm=rmsnorm": RMSNorm, "norm=layernorm": LayerNorm}
 
 
 def stream_after_blocks(model: Decoder, x: Tensor) -> Tensor:
     context = Context(positions=torch.arange(x.shape[1])[None])
+    assert isinstance(model.position, NoPosition)
     model.position.prepare(context)
     for block in model.blocks:
         x = block(x, context)
@@ -157,6 +159,23 @@ def test_the_sizes_of_these_tests_are_those_of_the_models() -> None:
     assert [len(model.blocks), *model.head.get_parameter("weight").shape] == [2, VOCAB, 32]
     assert model.context_length == LENGTH
     assert f"model.context_length={LENGTH}" in SIZES
+
+
+def test_where_dropout_drops() -> None:
+    """In training: half of the embedded tokens and of what each sublayer writes; the rest is doubled."""
+    model, written = made(config("placement=none"), dropout=0.5).train(), []
+    model.blocks[0].register_forward_pre_hook(lambda module, given: written.append(given[0]))
+    for block in model.blocks:
+        for site in ("attention", "feedforward"):
+            sublayer = block.get_submodule(f"sublayers.{site}")
+            sublayer.register_forward_hook(lambda module, given, y: written.append(y))
+    batch = windows()
+    model(batch)
+    assert len(written) == 1 + 2 * 2
+    for x in written:
+        assert float((x == 0).float().mean()) == pytest.approx(0.5, abs=0.03)
+    kept = written[0] != 0
+    assert torch.equal(written[0][kept], 2 * model.embedding(batch.tokens)[kept])
 
 
 @pytest.mark.parametrize("choices", [[], ["attention=gqa"], ["position=learned"]], ids=label)

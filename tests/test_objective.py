@@ -93,7 +93,11 @@ def test_the_cut_into_batches_does_not_matter(rows: int) -> None:
 
 def test_evaluation_leaves_no_trace() -> None:
     """F-47, F-92: dropout is off inside and on again outside, also after an error; no random number is drawn."""
-    model, batches, token_bytes = tiny("model.dropout=0.5").train(), [windows()], torch.ones(61, dtype=torch.int64)
+    model, batches, token_bytes = (
+        tiny("model.dropout=0.5").train(),
+        [windows()],
+        torch.ones(61, dtype=torch.int64),
+    )
     state = torch.get_rng_state()
     first = evaluate(model, batches, token_bytes, autocast("fp32", CPU))
     assert first == evaluate(model, batches, token_bytes, autocast("fp32", CPU))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from modernllm.linear import Linear
+from modernllm.linear import Linear, Role, parameter_roles
 from modernllm.norm.layernorm import LayerNorm
-from modernllm.optimizer import AdamW, parameter_groups
+from modernllm.optimizer import AdamW
 
 LR, BETA1, BETA2, EPS, DECAY = 0.05, 0.8, 0.95, 1e-3, 0.3
 
@@ -64,10 +65,19 @@ def test_groups_by_role() -> None:
     model = nn.ModuleDict(
         {
             role: Linear(2, 2, bias=True, role=role)
-            for role in ("hidden", "gate", "stream", "head", "embedding", "small_embedding", "position", "gain")
+            for role in (
+                "hidden",
+                "gate",
+                "stream",
+                "head",
+                "embedding",
+                "small_embedding",
+                "position",
+                "gain",
+            )
         }
     )
-    decayed, kept = parameter_groups(model, 0.3)
+    decayed, kept = parameter_groups(parameter_roles(model), 1e-3, 0.3)
     assert decayed["params"] == [model[role].weight for role in ("hidden", "gate", "stream", "head")]
     assert decayed["weight_decay"] == 0.3
     assert kept["weight_decay"] == 0.0
@@ -77,7 +87,7 @@ def test_groups_by_role() -> None:
 def test_modules_of_torch_are_sorted_by_shape() -> None:
     """They state no role: matrices are decayed, vectors are not."""
     model = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2))
-    decayed, kept = parameter_groups(model, 0.1)
+    decayed, kept = parameter_groups(parameter_roles(model), 1e-3, 0.1)
     assert decayed["params"] == [model[0].weight]
     assert len(kept["params"]) == 3
 
@@ -89,7 +99,7 @@ def state_of(model: nn.Module, optimizer: AdamW) -> list[Tensor]:
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, 1.0])
 def test_the_latch_makes_a_step_nothing(poison: float) -> None:
-    """Weights, moments and step counts stay, bit for bit; without it the next step goes on as if nothing had been."""
+    """Weights, moments and step counts stay, bit for bit; afterwards it goes on as if nothing had been."""
     model, clean = pair(), pair()
     clean.load_state_dict(model.state_dict())
     latched, plain = adamw(model), adamw(clean)

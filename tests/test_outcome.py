@@ -33,7 +33,8 @@ def verdict(last: float, losses: list[float] | None = None, **changed: Any) -> V
 
 
 @pytest.mark.parametrize(
-    ("loss", "share"), [(3.1, 0.0), (2.1, 1.0), (2.9, 0.2), (1.6, 1.5), (4.1, -1.0), (math.nan, None), (math.inf, None)]
+    ("loss", "share"),
+    [(3.1, 0.0), (2.1, 1.0), (2.9, 0.2), (1.6, 1.5), (4.1, -1.0), (math.nan, None), (math.inf, None)],
 )
 def test_progress_is_the_way_from_unigram_to_bigram(loss: float, share: float | None) -> None:
     found = progress(loss, UNIGRAM, BIGRAM)

@@ -89,7 +89,10 @@ def test_gradient_norms_by_depth_are_on_a_log_scale() -> None:
 
 
 def test_gradient_norms_are_means_of_the_last_five_rows() -> None:
-    rows = [{"block.0": 1e9, "block.1": 1.0}, *({"block.0": n, "block.1": 1.0} for n in (1.0, 2.0, 3.0, 4.0, 5.0))]
+    rows = [
+        {"block.0": 1e9, "block.1": 1.0},
+        *({"block.0": n, "block.1": 1.0} for n in (1.0, 2.0, 3.0, 4.0, 5.0)),
+    ]
     assert by_depth(made([1.0], gradients=rows)).endswith(" 3 → 1")
 
 
@@ -108,8 +111,9 @@ def sweep() -> list[Run]:
              gradients=[{"block.0": 1.0, "block.1": 1.0}]),
         made([6.0, 3.2, 3.1], 3.05, overrides={"placement": "post", "trainer.steps": "3", "size": "deep"},
              outcome="stalled", gradients=[{"block.0": 0.001, "block.1": 1.0}]),
-        made([900.0, math.nan], math.nan, overrides={"placement": "none", "trainer.steps": "3", "size": "deep"},
-             outcome="nonfinite", gradients=[{"block.0": math.inf, "block.1": math.inf}]),
+        made([900.0, math.nan], math.nan, outcome="nonfinite",
+             overrides={"placement": "none", "trainer.steps": "3", "size": "deep"},
+             gradients=[{"block.0": math.inf, "block.1": math.inf}]),
     ]  # fmt: skip
 
 
@@ -128,7 +132,11 @@ def test_the_table_has_a_row_a_run_and_the_outcome_in_words() -> None:
     assert [row[:3] for row in rows] == [
         ["pre", "ok", "2.00"], ["post", "stalled", "3.05"], ["none", "nonfinite", "-"],
     ]  # fmt: skip
-    assert [row[3] for row in rows] == ["█▆▁", "█▇▆", "█×"]  # one scale, from the lowest loss to the floor and a bit
+    assert [row[3] for row in rows] == [
+        "█▆▁",
+        "█▇▆",
+        "█×",
+    ]  # one scale, from the lowest loss to the floor and a bit
     assert [row[4] for row in rows] == ["▅▅ 1 → 1", "▁█ 0.001 → 1", "××"]
     assert lines[-2:] == [
         "unigram floor 3.00, bigram floor 2.00 nats/token",
@@ -138,7 +146,10 @@ def test_the_table_has_a_row_a_run_and_the_outcome_in_words() -> None:
 
 def test_the_table_shows_an_unfinished_run_and_no_floors_of_different_texts() -> None:
     console, out = printed()
-    runs = [made([3.0], overrides={"data": "a"}), made([3.0], overrides={"data": "b"}, corpus="d", status="interrupted")]
+    runs = [
+        made([3.0], overrides={"data": "a"}),
+        made([3.0], overrides={"data": "b"}, corpus="d", status="interrupted"),
+    ]
     sweep_table(runs, console)
     assert "floor" not in out.getvalue()
     assert "interrupted" in out.getvalue()
@@ -155,7 +166,9 @@ def test_values_are_no_markup_and_no_line_of_words_is_broken() -> None:
 
 def test_a_table_of_runs_without_any_finite_loss() -> None:
     console, out = printed()
-    sweep_table([made([math.nan], math.nan, overrides={"seed": seed}, outcome="nonfinite") for seed in "01"], console)
+    sweep_table(
+        [made([math.nan], math.nan, overrides={"seed": seed}, outcome="nonfinite") for seed in "01"], console
+    )
     assert out.getvalue().count("nonfinite") == 4
 
 
@@ -225,8 +238,13 @@ def test_the_opening_says_what_it_is_and_what_was_asked_for_in_vain() -> None:
     prepared = prepare("placement=none", "norm=layernorm", "trainer.steps=7")
     lines = list(opening(prepared.identity, prepared.config, prepared.data))
     total = sum(p.numel() for p in prepared.model.parameters())
-    assert lines[0] == f"nano: {total:,} parameters, 2 layers of width 32, 7 steps of 4 x 32 tokens on {prepared.identity['device']}"
-    assert lines[1].startswith("norm=layernorm placement=none position=rope activation=swiglu attention=mha init=fanin")
+    assert lines[0] == (
+        f"nano: {total:,} parameters, 2 layers of width 32, 7 steps of 4 x 32 tokens "
+        f"on {prepared.identity['device']}"
+    )
+    assert lines[1].startswith(
+        "norm=layernorm placement=none position=rope activation=swiglu attention=mha init=fanin"
+    )
     assert lines[2] == (
         f"data=synthetic tokenizer=byte: {len(prepared.data.train):,} training and "
         f"{len(prepared.data.validation):,} validation tokens"
@@ -238,7 +256,8 @@ def test_the_result_of_a_run() -> None:
     assert list(result(made([6.0, 4.0, 2.0]))) == [
         "",
         "outcome: ok  (because)",
-        "validation loss 2.000 nats/token, 2.885 bits/byte; floors of this text: unigram 3.000, bigram 2.000 nats/token",
+        "validation loss 2.000 nats/token, 2.885 bits/byte; floors of this text: unigram 3.000, "
+        "bigram 2.000 nats/token",
         "progress from the unigram floor (0) to the bigram floor (1): 0.50",
         "loss  █▅▁",
         "1,234,567 tokens at 8,900 tokens/s; gradients clipped in 25% of the steps",
@@ -248,14 +267,19 @@ def test_the_result_of_a_run() -> None:
 
 
 def test_the_result_of_a_run_that_is_not_finite() -> None:
-    events = [{"step": 3, "kind": "nonfinite", "message": "non-finite at step 3"}, {"step": 1, "kind": "x", "message": ""}]
+    events = [
+        {"step": 3, "kind": "nonfinite", "message": "non-finite at step 3"},
+        {"step": 1, "kind": "x", "message": ""},
+    ]
     for last in (math.nan, math.inf):
         lines = list(result(made([6.0, 2.0, last], math.nan, outcome="nonfinite", events=events)))
         assert lines[1:4] == ["outcome: nonfinite  (because)", "! non-finite at step 3", "loss  █▁×"]
     assert "loss  ×" in list(result(made([math.nan], math.nan, outcome="nonfinite")))
 
 
-@pytest.mark.parametrize(("overwrite", "same"), [(False, "same command"), (True, "same command without overwrite=true")])
+@pytest.mark.parametrize(
+    ("overwrite", "same"), [(False, "same command"), (True, "same command without overwrite=true")]
+)
 def test_the_result_of_an_interrupted_run(overwrite: bool, same: str) -> None:
     run = made([6.0, 5.0], math.nan, status="interrupted", step=2, overwrite=overwrite)
     assert list(result(run)) == ["", f"interrupted after step 2: the {same} goes on from there"]

@@ -1,4 +1,4 @@
-"""Learning rates as a table (F-39)."""
+"""Learning rates as tables (F-39)."""
 
 from __future__ import annotations
 
@@ -6,40 +6,66 @@ import math
 
 import pytest
 
-from modernllm.schedule import Cosine
+from modernllm.schedule import Constant, Cosine, InverseSqrt, Linear, Schedule, WarmupStableDecay
 
 COSINE = [0.1 + 0.9 * (1 + math.cos(math.pi * done / 6)) / 2 for done in range(1, 7)]
+KINDS = [Constant, Cosine, InverseSqrt, Linear, WarmupStableDecay]
 
 
 @pytest.mark.parametrize(
     ("schedule", "shares"),
     [
         (Cosine(10, warmup=0.4, final=0.1), [0.25, 0.5, 0.75, 1.0, *COSINE]),
+        (Cosine(10, warmup=4, final=0.1), [0.25, 0.5, 0.75, 1.0, *COSINE]),
         (Cosine(4, warmup=0.0, final=0.0), [1.0, 0.75, 0.25, 0.0]),
-        (Cosine(4, warmup=0.0, final=1.0), [1.0, 1.0, 1.0, 1.0]),
+        (Cosine(4, warmup=0, final=1.0), [1.0, 1.0, 1.0, 1.0]),
         (Cosine(4, warmup=0.99, final=0.1), [1 / 3, 2 / 3, 1.0, 0.1]),
         (Cosine(2, warmup=0.5, final=0.1), [1.0, 0.1]),
         (Cosine(1, warmup=0.5, final=0.1), [1.0]),
+        (Constant(4, warmup=2), [0.5, 1.0, 1.0, 1.0]),
+        (Linear(6, warmup=2, final=0.2), [0.5, 1.0, 0.8, 0.6, 0.4, 0.2]),
+        (WarmupStableDecay(8, warmup=2, decay=0.5, final=0.0), [0.5, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]),
+        (WarmupStableDecay(4, warmup=2, decay=1.0, final=0.0), [0.5, 1.0, 0.5, 0.0]),
+        (InverseSqrt(9, warmup=4), [0.25, 0.5, 0.75, 1.0, *((4 / step) ** 0.5 for step in range(5, 10))]),
     ],
-    ids=["warmup 4 of 10", "no warmup", "constant", "almost all warmup", "two steps", "one step"],
+    ids=lambda value: type(value).__name__ if isinstance(value, Schedule) else f"{len(value)} steps",
 )
-def test_shares(schedule: Cosine, shares: list[float]) -> None:
+def test_shares(schedule: Schedule, shares: list[float]) -> None:
     assert [schedule(step) for step in range(1, len(shares) + 1)] == pytest.approx(shares, abs=1e-12)
 
 
-@pytest.mark.parametrize("warmup", [0.0, 0.001, 0.1, 0.37, 0.95, 0.999])
+@pytest.mark.parametrize("warmup", [0, 0.0, 0.001, 0.1, 0.37, 0.95, 0.999, 1])
 @pytest.mark.parametrize("steps", [2, 3, 10, 97, 1000])
-def test_what_every_schedule_has(steps: int, warmup: float) -> None:
-    """No step at zero, the peak once, down from there, the last step and any later at the final share."""
-    schedule = Cosine(steps, warmup, final=0.05)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_every_schedule_has(kind: type[Schedule], steps: int, warmup: float) -> None:
+    """No step of the warm-up at zero, one way up to the peak and down from there, and then no further."""
+    schedule = kind(steps, warmup)
     shares = [schedule(step) for step in range(1, steps + 1)]
-    assert min(shares) > 0
-    assert shares.count(1.0) == 1
-    assert shares.index(1.0) + 1 == schedule.peak
-    assert shares[: schedule.peak] == sorted(shares[: schedule.peak])
-    assert shares[schedule.peak - 1 :] == sorted(shares[schedule.peak - 1 :], reverse=True)
-    assert shares[-1] == schedule(steps + 1) == schedule(10 * steps) == pytest.approx(0.05)
+    top = shares.index(max(shares))
+    assert shares[top] == 1.0
+    assert top + 1 == schedule.peak == max(1, min(round(warmup * steps), steps - 1) if warmup != 1 else 1)
+    assert shares[: top + 1] == pytest.approx([step / (top + 1) for step in range(1, top + 2)])
+    assert shares[top:] == sorted(shares[top:], reverse=True)
+    assert shares[-1] == schedule(steps + 1) == schedule(10 * steps)
+    final = {
+        Constant: 1.0,
+        Cosine: 0.1,
+        Linear: 0.0,
+        WarmupStableDecay: 0.0 if round(0.2 * steps) else 1.0,  # a fifth of two steps is none
+        InverseSqrt: (schedule.peak / steps) ** 0.5,
+    }
+    assert shares[-1] == pytest.approx(1.0 if top + 1 == steps else final[kind], abs=1e-12)
 
 
-def test_past_the_only_step() -> None:
-    assert Cosine(1)(2) == pytest.approx(0.1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_warmup_that_does_not_end_is_refused(kind: type[Schedule]) -> None:
+    for steps, warmup in ((10, 10), (10, 11), (1, 2)):
+        with pytest.raises(ValueError, match=rf"schedule\.warmup={warmup}: the run has {steps} steps"):
+            kind(steps, warmup)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_only_step_is_the_peak(kind: type[Schedule]) -> None:
+    """And the rate after it."""
+    for warmup in (0, 0.5, 1):
+        assert [kind(1, warmup)(step) for step in (1, 2)] == [1.0, 1.0]

@@ -19,17 +19,23 @@ import torch
 from models import LENGTH, VOCAB, tiny, windows
 from running import SMALL, TRAIN, copied, data, events, fit, metrics, prepare, run, same, trainer
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from modernllm import checkpoint
 from modernllm.batch import IGNORED, Batch
+from modernllm.config.tree import CONFIG_DIR, read_tree
 from modernllm.evaluation import evaluate
 from modernllm.generate import generate
 from modernllm.objective import Objective
+from modernllm.optimizer import SGD
 from modernllm.trainer import Trainer
 
 
+OPTIMIZERS = list(read_tree([CONFIG_DIR])["optimizer"])
+
+
 class Known(nn.Module):
-    """A model of two output tokens whose loss at target 0 is `nats` of the input token, gradient `scale` (p - 1)."""
+    """Two output tokens; the loss at target 0 is `nats` of the input token, the gradient `scale` (p - 1)."""
 
     def __init__(self, nats: list[float], scale: float = 1.0):
         super().__init__()
@@ -64,9 +70,9 @@ def one_step(
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """One step of plain gradient descent: its row and the weights after it."""
     made = trainer(
-        folder, model, lambda step: batch, torch.optim.SGD(model.parameters(), lr=lr, fused=True), steps=1, clip=clip,
-        batch_size=len(batch.tokens), schedule=lambda step: 1.0, eval_every=1,
-        **{"validation": [batch], "token_bytes": torch.ones(VOCAB, dtype=torch.long)} | changed,
+        folder, model, lambda step: batch, optimizer=SGD(model, lr=lr, momentum=0.0, weight_decay=0.0),
+        steps=1, clip=clip, batch_size=len(batch.tokens), schedule=lambda step: 1.0, eval_every=1,
+        validation=[batch], **changed,
     )  # fmt: skip
     fit(made)
     (row,) = metrics(folder)
@@ -110,8 +116,12 @@ def test_the_logged_loss_is_weighted_by_tokens(rows: list[list[int]], loss: floa
     assert row["loss"] == pytest.approx(loss, abs=1e-6)
 
 
-@pytest.mark.parametrize(("clip", "clipped", "moved"), [(1.0, True, 1.0), (math.inf, False, 3.7), (4.0, False, 3.7)])
-def test_the_logged_norm_is_that_before_clipping(clip: float, clipped: bool, moved: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("clip", "clipped", "moved"), [(1.0, True, 1.0), (math.inf, False, 3.7), (4.0, False, 3.7)]
+)
+def test_the_logged_norm_is_that_before_clipping(
+    clip: float, clipped: bool, moved: float, tmp_path: Path
+) -> None:
     """F-34, on a gradient of norm 3.7: at p = 1/2 it is scale (1/2, -1/2)."""
     model = Known([math.log(2)], scale=3.7 * math.sqrt(2))
     row, weights = one_step(tmp_path, model, known_batch([[0, 0]]), clip=clip)
@@ -125,7 +135,9 @@ def test_the_norms_of_the_layers_add_up_and_a_tied_weight_counts_once(head: str,
     model = tiny(f"head={head}")
     nats, _ = Objective(model)(data(0))
     (nats / data(0).n_targets).backward()
-    whole = math.sqrt(sum(float(p.grad.double().square().sum()) for p in model.parameters() if p.grad is not None))
+    whole = math.sqrt(
+        sum(float(p.grad.double().square().sum()) for p in model.parameters() if p.grad is not None)
+    )
     fit(trainer(tmp_path, tiny(f"head={head}"), steps=1))
     (row,), (layers,) = metrics(tmp_path), metrics(tmp_path, "grad")
     parts = ["embedding", "block.0", "block.1", "readout", *(["head"] if head == "untied" else [])]
@@ -162,8 +174,10 @@ def test_it_learns_and_bf16_runs(tmp_path: Path) -> None:
 # --- non-finite
 
 
-def poisoned(folder: Path, at: int, value: float, **changed: Any) -> tuple[Trainer, dict[int, dict[str, Tensor]]]:
-    """A trainer in which one element of one gradient is `value` at step `at`; the weights before each step."""
+def poisoned(
+    folder: Path, at: int, value: float, **changed: Any
+) -> tuple[Trainer, dict[int, dict[str, Tensor]]]:
+    """A trainer in which one element of a gradient is `value` at step `at`; the weights before each step."""
     model, seen = tiny(), {}
 
     def train(step: int) -> Batch:
@@ -201,7 +215,19 @@ def test_a_poisoned_step_is_not_taken(value: float, micro_batch: int | None, tmp
     assert "gradients of blocks.1.sublayers.attention.q.weight are not finite" in event["message"]
 
 
-def test_checkpoints_before_a_poisoned_step_stay_and_a_resumed_run_starts_from_finite_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("choice", OPTIMIZERS)
+def test_no_optimizer_takes_a_poisoned_step(choice: str, tmp_path: Path) -> None:
+    made, seen = poisoned(tmp_path, 3, math.nan, choice=choice)
+    assert fit(made).first_nonfinite_step == 3
+    assert same(copied(made.model), seen[2])
+    assert not same(seen[2], seen[1])
+    states = [leaf for leaf in tree_leaves(made.optimizer.state_dict()) if isinstance(leaf, Tensor)]
+    assert all(state.isfinite().all() for state in states)
+
+
+def test_checkpoints_before_a_poisoned_step_stay_and_a_resumed_run_starts_from_finite_weights(
+    tmp_path: Path,
+) -> None:
     """F-37: poison at 12, saved every 5."""
     made, seen = poisoned(tmp_path, 12, math.nan, checkpoint_every=5, eval_every=6)
     fit(made)
@@ -241,7 +267,7 @@ def test_where_the_host_reads_late_the_latch_holds_the_weights(tmp_path: Path) -
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    """The rows and the last weights of 20 steps with dropout that nothing interrupts, evaluated at the end only."""
+    """The rows and the last weights of 20 steps with dropout, evaluated at the end only."""
     folder = tmp_path_factory.mktemp("undisturbed")
     made = trainer(folder, eval_every=1000, every=1000)
     fit(made)
@@ -317,13 +343,17 @@ def test_every_variant_sees_the_same_batches_and_seeds_see_others() -> None:
     mine, theirs = copied(first.model), copied(others[0].model)
     assert sum(torch.equal(mine[name], theirs[name]) for name in mine.keys() & theirs.keys()) > 15
     seeded = prepare("seed=1")
-    assert not any(torch.equal(seeded.windows(step).tokens, batch.tokens) for step, batch in enumerate(batches))
-    assert not any(torch.equal(copied(seeded.model)[name], value) for name, value in mine.items() if value.ndim > 1)
+    assert not any(
+        torch.equal(seeded.windows(step).tokens, batch.tokens) for step, batch in enumerate(batches)
+    )
+    assert not any(
+        torch.equal(copied(seeded.model)[name], value) for name, value in mine.items() if value.ndim > 1
+    )
     assert seeded.identity["validation"] == first.identity["validation"]
 
 
 def test_batches_do_not_depend_on_the_cut(tmp_path: Path) -> None:
-    """What the trainer is given, recorded as the model sees it: micro-batches are slices of one global batch."""
+    """As the model sees them: micro-batches are slices of one global batch."""
     seen: dict[int | None, list[Tensor]] = {}
     for micro_batch in (None, 1, 3):
         model, rows = tiny(), []
@@ -402,13 +432,23 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(kills: list[int], tmp_p
     for step in kills:
         killed_at(step, folder, checkpoint_every=5)
         assert max(row["step"] for row in metrics(folder)) == step
-    resumed = straight(folder, checkpoint_every=5)
-    assert everything(folder) == everything(tmp_path / "whole")
-    assert same(copied(resumed.model), copied(whole.model))
-    assert len(events(folder, "resume")) >= 1
-    (last,) = events(folder, "resume")[-1:]
+    for _ in range(2):  # the second finds all steps done: killed before the status said so
+        resumed = straight(folder, checkpoint_every=5)
+        assert everything(folder) == everything(tmp_path / "whole")
+        assert same(copied(resumed.model), copied(whole.model))
+    assert events(folder, "resume")[-1]["step"] == 20
+    (last,) = events(folder, "resume")[-2:-1]
     assert last["step"] == 5 * (kills[-1] // 5)
     assert f"resumed after step {last['step']}" in last["message"]
+
+
+@pytest.mark.parametrize("choice", OPTIMIZERS)
+def test_every_optimizer_goes_on_where_it_was(choice: str, tmp_path: Path) -> None:
+    whole = straight(tmp_path / "whole", choice=choice)
+    killed_at(13, tmp_path / "killed", choice=choice, checkpoint_every=5)
+    resumed = straight(tmp_path / "killed", choice=choice, checkpoint_every=5)
+    assert everything(tmp_path / "killed") == everything(tmp_path / "whole")
+    assert same(copied(resumed.model), copied(whole.model))
 
 
 @pytest.mark.parametrize("at", [0, 6])
@@ -425,7 +465,9 @@ def test_a_signal_ends_the_step_and_keeps_it(at: int, tmp_path: Path) -> None:
     ending = fit(made)
     assert (ending.step, ending.interrupted_by) == (at + 1, signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
-    assert [path.name for path in checkpoint.complete(tmp_path / "run" / "checkpoints")] == [f"step-{at + 1:08d}.pt"]
+    assert [path.name for path in checkpoint.complete(tmp_path / "run" / "checkpoints")] == [
+        f"step-{at + 1:08d}.pt"
+    ]
     resumed = straight(tmp_path / "run")
     assert everything(tmp_path / "run") == everything(tmp_path / "whole")
     assert same(copied(resumed.model), copied(whole.model))
@@ -493,7 +535,9 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_older_ones(
 
     with monkeypatch.context() as patch:
         patch.setattr(*((torch, "save") if failure == "write" else (Path, "replace")), full)
-        with pytest.raises(OSError, match=r"cannot write the checkpoint .*step-00000002\.pt: .*No space left"):
+        with pytest.raises(
+            OSError, match=r"cannot write the checkpoint .*step-00000002\.pt: .*No space left"
+        ):
             checkpoint.save(tmp_path, 2, {"x": torch.zeros(3)})
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001.pt"]
     checkpoint.save(tmp_path, 2, {"x": torch.zeros(3)})

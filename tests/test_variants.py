@@ -1,4 +1,4 @@
-"""Every choice of every group, alone and in pairs: it trains, is saved, sees no future, is decayed by role."""
+"""Every choice of every group, alone and in pairs: trained, saved, blind to the future, decayed by role."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Callable
 from itertools import combinations
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from modernllm.context import Context
 from modernllm.linear import parameter_roles
 from modernllm.model import Decoder
 from modernllm.objective import Objective
-from modernllm.optimizer import AdamW, parameter_groups
+from modernllm.optimizer import AdamW
 
 VARIANTS = [
     *([choice] for choice in CHOICES),
@@ -33,11 +34,12 @@ VARIANTS = [
     ["placement=none", "block=parallel"],
     ["placement=post", "block=parallel"],
     ["placement=post", "readout=norm", "attention=gqa"],
+    ["qk_norm=width", "attention=gqa", "norm=layernorm", "model.bias=true"],
 ]
 
 IDLE = {"attention.k.bias": {"position=none", "position=learned", "position=sinusoidal"}}
-"""Parameters whose gradient is zero but for rounding, and the choices that make it so: the softmax does not see
-what is added to all scores of a query, and that is what a bias adds to keys that are not turned."""
+"""Parameters whose gradient is zero but for rounding, and the choices that make it so: the softmax does not
+see what is added to all scores of a query, and that is what a bias adds to keys that are not turned."""
 
 UNDECAYED_MATRICES = {"embedding.weight", "position.table"}
 
@@ -78,7 +80,9 @@ def gradients(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
 def test_the_groups_of_the_model_are_found() -> None:
     expected = "norm placement position activation attention block branch layers embedding head readout init"
     assert set(GROUPS) >= set(expected.split())
-    assert {"norm=rmsnorm", "placement=post", "position=rope", "activation=swiglu", "init=gpt2"} <= set(CHOICES)
+    assert {"norm=rmsnorm", "placement=post", "position=rope", "activation=swiglu", "init=gpt2"} <= set(
+        CHOICES
+    )
 
 
 def test_it_trains(variant: list[str], model: Decoder) -> None:
@@ -131,7 +135,7 @@ def leaking(model: Decoder) -> Decoder:
 
 
 def change_of_prefix(model: Decoder, length: int) -> float:
-    """By how much the logits before `length` move, relative to the largest, when what follows is another text."""
+    """By how much the logits before `length` move, relative to the largest, when what follows is changed."""
     batch = windows()
     tokens = batch.tokens.clone()
     tokens[:, length:] = (tokens[:, length:] + 7) % VOCAB
@@ -143,7 +147,11 @@ def change_of_prefix(model: Decoder, length: int) -> float:
 def reach(model: Decoder, position: int) -> list[int]:
     """The positions on which the logits at `position` depend, by gradient."""
     embedded: list[Tensor] = []
-    hook = model.embedding.register_forward_hook(lambda module, given, x: embedded.append(x))
+
+    def keep(module: nn.Module, given: object, x: Tensor) -> None:
+        embedded.append(x)
+
+    hook = model.embedding.register_forward_hook(keep)
     logits = model(windows(rows=1))[0, position]
     hook.remove()
     (gradient,) = torch.autograd.grad((logits * torch.randn_like(logits)).sum(), embedded[0])
@@ -194,20 +202,25 @@ def test_a_leak_would_predict_them() -> None:
 # --- weight decay (F-46)
 
 
+def decayed_by(groups: list[dict[str, Any]]) -> set[nn.Parameter]:
+    return {p for group in groups if group["weight_decay"] for p in group["params"]}
+
+
 def test_every_parameter_is_in_one_group(model: Decoder) -> None:
-    decayed, kept = parameter_groups(model, 0.1)
-    assert (decayed["weight_decay"], kept["weight_decay"]) == (0.1, 0.0)
-    members = [*decayed["params"], *kept["params"]]
+    groups = adamw(model).param_groups
+    assert {group["weight_decay"] for group in groups} == {0.1, 0.0}
+    members = [p for group in groups for p in group["params"]]
     assert len(members) == len(set(members)) == len(list(model.parameters()))
     assert set(members) == set(model.parameters())
     matrices = {name for name, p in model.named_parameters() if p.ndim > 1} - UNDECAYED_MATRICES
-    assert {name for name, p in model.named_parameters() if p in set(decayed["params"])} == matrices
+    decayed = decayed_by(groups)
+    assert {name for name, p in model.named_parameters() if p in decayed} == matrices
     assert len(matrices) >= 12
 
 
 def test_only_the_decayed_shrink(model: Decoder) -> None:
     optimizer = adamw(model)
-    decayed = set(optimizer.param_groups[0]["params"])
+    decayed = decayed_by(optimizer.param_groups)
     before = {p: p.detach().clone() for p in model.parameters()}
     for p in model.parameters():
         p.grad = torch.zeros_like(p)
@@ -228,7 +241,11 @@ def test_draws_before_the_build_do_not_matter(variant: list[str]) -> None:
     torch.rand(64)
     second, other = made(config(*variant)), tiny(*variant, seed=1)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
-    drawn = [(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True) if float(a.detach().std()) > 0]
+    drawn = [
+        (a, b)
+        for a, b in zip(first.parameters(), other.parameters(), strict=True)
+        if float(a.detach().std()) > 0
+    ]
     assert len(drawn) >= 12
     assert not any(torch.equal(a, b) for a, b in drawn)
 
@@ -287,7 +304,7 @@ def test_padding_on_the_left(model: Decoder) -> None:
 
 
 def test_a_row_that_is_padding(model: Decoder) -> None:
-    """F-09: rows and positions without a single key leave the others, and every gradient, as if they were not there."""
+    """F-09: rows and positions without a single key leave the others, and every gradient, as they are alone."""
     batch = windows(rows=3)
     mask = torch.ones_like(batch.tokens, dtype=torch.bool)
     mask[1], mask[2, :5] = False, False
@@ -306,7 +323,7 @@ def test_a_row_that_is_padding(model: Decoder) -> None:
 
 
 def test_documents_in_one_row_are_apart(model: Decoder) -> None:
-    """F-57: the logits and gradients of the second are those of the second alone; without segments they are not."""
+    """F-57: logits and gradients of the second are those of the second alone; without segments they are not."""
     batch = windows(rows=2)
     assert batch.targets is not None
     segments = torch.zeros_like(batch.tokens)
@@ -336,7 +353,7 @@ def test_dropout_is_off_in_eval(variant: list[str]) -> None:
 
 
 def test_bfloat16_products(model: Decoder) -> None:
-    """Under autocast the stream and the gradients stay float32, and the loss is that of float32 within 1 %."""
+    """Under autocast the stream and the gradients stay float32; the loss is that of float32 within 1 %."""
     batch, streams = windows(), []
     model.readout.register_forward_pre_hook(lambda module, given: streams.extend(tree_leaves(given)))
     with torch.autocast("cpu", torch.bfloat16):

@@ -42,5 +42,6 @@ class RoPE(NoPosition):
 
 
 def _turn(x: Tensor, turns: Tensor) -> Tensor:
-    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    pairs = torch.view_as_complex(wide.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)

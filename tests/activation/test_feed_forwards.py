@@ -24,7 +24,9 @@ SCALARS: dict[type[nn.Module], Callable[[float], float]] = {
 
 def affine(module: nn.Module, x: list[float]) -> list[float]:
     weight, bias = module.get_parameter("weight").tolist(), module.get_parameter("bias").tolist()
-    return [sum(w * xi for w, xi in zip(row, x, strict=True)) + b for row, b in zip(weight, bias, strict=True)]
+    return [
+        sum(w * xi for w, xi in zip(row, x, strict=True)) + b for row, b in zip(weight, bias, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("act", SCALARS)

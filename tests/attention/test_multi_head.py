@@ -29,7 +29,8 @@ def layer(
     bias: bool = True,
 ) -> GroupedQueryAttention:
     scheme = position(DIM, HEADS, SIZE, LENGTH)
-    return kind(DIM, HEADS, n_kv_heads, SIZE, 0, scheme, bias=bias, dropout=0.0).double()
+    sizes = (DIM, HEADS, n_kv_heads, SIZE, 0)
+    return kind(*sizes, scheme, bias=bias, dropout=0.0, qk_norm=nn.Identity).double()
 
 
 def context(position: NoPosition) -> Context:
@@ -43,7 +44,7 @@ def run(attention: GroupedQueryAttention, x: Tensor) -> Tensor:
 
 
 def loops(attention: GroupedQueryAttention, x: Tensor, n_kv_heads: int) -> Tensor:
-    """Head h reads rows h k ... (h + 1) k of the projection; key head g serves the h with h // (heads / g) = g."""
+    """Head h reads rows h k ... (h + 1) k of the projection, and the keys of head h g / heads."""
     (position,) = attention._position
     n_rows, n_tokens = x.shape[:2]
 
@@ -112,10 +113,17 @@ def test_keys_and_values_copied_to_each_head(n_kv_heads: int) -> None:
 
 def test_the_order_of_heads() -> None:
     """F-07: the values of key head 1 are zero, so query heads 2 and 3 add nothing, and 0 and 1 do."""
-    attention, x = layer(GroupedQueryAttention, 2, bias=False), torch.randn(1, LENGTH, DIM, dtype=torch.float64)
+    attention, x = (
+        layer(GroupedQueryAttention, 2, bias=False),
+        torch.randn(1, LENGTH, DIM, dtype=torch.float64),
+    )
     nn.init.zeros_(attention.v.weight[SIZE:])
     seen: list[Tensor] = []
-    attention.attend.register_forward_hook(lambda module, given, y: seen.append(y))
+
+    def keep(module: nn.Module, given: object, y: Tensor) -> None:
+        seen.append(y)
+
+    attention.attend.register_forward_hook(keep)
     run(attention, x)
     by_head = seen[0].detach().abs().amax((0, 2, 3))
     assert by_head[2:].tolist() == [0.0, 0.0]

@@ -43,7 +43,9 @@ def test_layernorm_is_its_formula() -> None:
 def test_rmsnorm_is_its_formula() -> None:
     norm = spread(RMSNorm(7, eps=1e-3).double())
     x = 3 + 2 * torch.randn(2, 3, 7, dtype=torch.float64)
-    expected = [[rmsnorm(row, norm.get_parameter("gain").tolist(), 1e-3) for row in rows] for rows in x.tolist()]
+    expected = [
+        [rmsnorm(row, norm.get_parameter("gain").tolist(), 1e-3) for row in rows] for rows in x.tolist()
+    ]
     torch.testing.assert_close(norm(x), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
@@ -78,7 +80,9 @@ def test_zeros_stay_zeros(norm: type) -> None:
 @pytest.mark.parametrize("norm", NORMS)
 def test_eps_reaches_the_layer(norm: type) -> None:
     x = torch.tensor([[1e-3, -1e-3]])
-    expected: list[Tensor] = [1e-3 / (1e-6 + eps) ** 0.5 * torch.tensor([[1.0, -1.0]]) for eps in (1e-6, 1e-2)]
+    expected: list[Tensor] = [
+        1e-3 / (1e-6 + eps) ** 0.5 * torch.tensor([[1.0, -1.0]]) for eps in (1e-6, 1e-2)
+    ]
     torch.testing.assert_close(norm(2, eps=1e-6)(x).detach(), expected[0])
     torch.testing.assert_close(norm(2, eps=1e-2)(x).detach(), expected[1])
 
