@@ -30,6 +30,14 @@ class Batch:
     segments: Int[Tensor, "b t"] | None = None
     mask: Bool[Tensor, "b t"] | None = None
 
+    def __post_init__(self) -> None:
+        refuse_numbers("Batch.mask", self.mask)
+        if self.mask is not None and self.mask.shape != self.tokens.shape:
+            raise ValueError(
+                f"Batch.mask has shape {tuple(self.mask.shape)}: should be that of the tokens, "
+                f"{tuple(self.tokens.shape)}; which key a query may see follows from it, causally"
+            )
+
     @classmethod
     def from_windows(cls, windows: Int[Tensor, "b t_plus_1"]) -> Batch:
         """Windows of t + 1 tokens: the first t are read, the last t predicted."""
@@ -51,3 +59,9 @@ class Batch:
         """Micro-batches of at most `size` rows, in order."""
         for start in range(0, self.tokens.shape[0], size):
             yield self._map(lambda part: part[start : start + size])  # noqa: B023 (called at once)
+
+
+def refuse_numbers(name: str, mask: Tensor | None) -> None:
+    """0 and 1 read as added to scores, or -inf and 0 read as true and false, would hide the wrong keys."""
+    if mask is not None and mask.dtype != torch.bool:
+        raise ValueError(f"{name} is {mask.dtype}: should be torch.bool, True where a token may be seen")

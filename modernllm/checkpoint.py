@@ -3,34 +3,84 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import safetensors.torch
 import torch
-
-KEEP = 2
-"""Complete checkpoints kept: the newest, and one to fall back on."""
+from torch import Tensor, nn
 
 
-def save(folder: Path, step: int, content: dict[str, Any]) -> Path:
-    """Write `step-<step>.pt` by way of a temporary file, then forget all but the newest KEEP. OSError if the disk is
-    full, with older checkpoints intact.
+def save(folder: Path, step: int, content: dict[str, Any], keep: int = 2) -> Path:
+    """Write `step-<step>.pt`, then forget all but the newest `keep`. OSError if it cannot be written, with the older
+    ones intact.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"step-{step:08d}.pt"
+    path = path_of(folder, step)
+    _write(path, lambda file: torch.save({"step": step, **content}, file), content)
+    for old in complete(folder)[keep:]:
+        old.unlink()
+    return path
+
+
+def save_weights(path: Path, model: nn.Module) -> None:
+    """Parameters and buffers as safetensors, a tensor with several names once."""
+    tensors = dict(chain(model.named_parameters(), _kept_buffers(model)))
+    plain = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
+    _write(path, lambda file: file.write(safetensors.torch.save(plain)), plain)
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """The inverse of `save_weights`. RuntimeError on any missing or unexpected name."""
+    safetensors.torch.load_model(model, path, strict=True)
+
+
+def _kept_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
+    kept = model.state_dict().keys()
+    return [(name, buffer) for name, buffer in model.named_buffers() if name in kept]
+
+
+def _write(path: Path, write: Callable[[BinaryIO], Any], content: Any) -> None:
+    """Whole or not at all, by way of a temporary file."""
     temporary = path.with_suffix(".tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
-            torch.save({"step": step, **content}, file)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except (OSError, RuntimeError) as error:  # torch hides a full disk in a RuntimeError
-        temporary.unlink(missing_ok=True)
-        raise OSError(f"cannot write the checkpoint {path}: {error.__context__ or error}") from error
-    for old in [*complete(folder)[KEEP:], *folder.glob("step-*.tmp")]:  # a killed writer leaves its part behind
-        old.unlink()
-    return path
+        cause = next((e for e in (error, error.__cause__, error.__context__) if isinstance(e, OSError)), error)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise OSError(
+            f"cannot write the checkpoint {path}: {cause}; it needs about {_bytes(content) / 1e6:.1f} MB and "
+            f"{free_bytes(path) / 1e6:.1f} MB are free there"
+        ) from error
+
+
+def _bytes(content: Any) -> int:
+    if isinstance(content, Tensor):
+        return content.numel() * content.element_size()
+    parts = content.values() if isinstance(content, dict) else content if isinstance(content, list | tuple) else ()
+    return sum(map(_bytes, parts))
+
+
+def free_bytes(path: Path) -> int:
+    """On the disk of the nearest folder above `path` that exists."""
+    return shutil.disk_usage(next(folder for folder in path.absolute().parents if folder.exists())).free
+
+
+def path_of(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:08d}.pt"
+
+
+def step_of(path: Path) -> int:
+    return int(path.stem.removeprefix("step-"))
 
 
 def complete(folder: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from modernllm.attention.cache import State
-from modernllm.batch import Batch
+from modernllm.batch import Batch, refuse_numbers
 
 
 @dataclass
@@ -20,22 +20,38 @@ class Context:
     """
 
     positions: Int[Tensor, "#b t"]
-    mask: Bool[Tensor, "b 1 t s"] | None = None
+    mask: Bool[Tensor, "#b 1 t s"] | None = None
     segments: Int[Tensor, "b t"] | None = None
     memory: Tensor | None = None
     """What cross-attention reads."""
     states: list[State] | None = None
     """Per layer what generation keeps (keys and values so far)."""
+    past: int = 0
+    """How many tokens of every row that is."""
+    length: int = 0
+    """How many tokens the text may have in the end: a generation knows it from its start."""
     first_values: Tensor | None = None
     """Values of the first layer, for value residuals."""
     position: Any = None
-    """What the position module prepared for this forward (RoPE's phases)."""
+    """What the position module prepared for this forward (RoPE's phases, ALiBi's bias)."""
     losses: dict[str, Tensor] = field(default_factory=dict)
     """Auxiliary losses, each a sum over the target tokens of the batch."""
 
+    def __post_init__(self) -> None:
+        refuse_numbers("Context.mask", self.mask)
+
+    @property
+    def key_positions(self) -> Int[Tensor, "#b s"]:
+        """Positions of all keys: those that `states` holds, then the new ones."""
+        if self.past == 0:
+            return self.positions
+        return torch.arange(self.past + self.positions.shape[1], device=self.positions.device)[None]
+
     @classmethod
-    def of(cls, batch: Batch, states: list[State] | None = None, past: int = 0) -> Context:
-        """`past` tokens of every row were already seen and are kept in `states`."""
+    def of(
+        cls, batch: Batch, states: list[State] | None = None, past: int = 0, length: int = 0
+    ) -> Context:
+        """`past` tokens of every row were already seen and are kept in `states`; `length` they may become."""
         n_rows, n_tokens = batch.tokens.shape
         device = batch.tokens.device
         steps = torch.arange(past, past + n_tokens, device=device)
@@ -43,7 +59,7 @@ class Context:
             mask = None
             if past and n_tokens > 1:
                 mask = (torch.arange(past + n_tokens, device=device) <= steps[:, None])[None, None]
-            return cls(positions=steps[None], mask=mask, states=states)
+            return cls(positions=steps[None], mask=mask, states=states, past=past, length=length)
         if past:
             raise ValueError("padding and segments are not kept between the parts of a generation")
         allowed = (steps <= steps[:, None]).expand(n_rows, 1, n_tokens, n_tokens)
@@ -56,4 +72,4 @@ class Context:
             opens = torch.ones_like(batch.segments, dtype=torch.bool)
             opens[:, 1:] = batch.segments[:, 1:] != batch.segments[:, :-1]
             positions = positions - torch.where(opens, positions, 0).cummax(1).values
-        return cls(positions=positions, mask=allowed, segments=batch.segments, states=states)
+        return cls(positions=positions, mask=allowed, segments=batch.segments, states=states, length=length)

@@ -25,11 +25,12 @@ from modernllm.data.windows import Windows, gather, validation_windows
 from modernllm.generate import generate
 from modernllm.logger import Logger
 from modernllm.model import Decoder
-from modernllm.precision import pick_device
+from modernllm.precision import is_deterministic, pick_device, usable_cores
 from modernllm.report.console import Console
 from modernllm.report.summary import opening
 from modernllm.runs import identity as identify
 from modernllm.runs.directory import RunDirectory
+from modernllm.runs.extension import extend
 from modernllm.runs.outcome import judge
 from modernllm.runs.record import Run, load_run
 from modernllm.runs.recorder import Recorder
@@ -69,8 +70,14 @@ class Prepared:
 
 def run(cfg: DictConfig, asked: Asked) -> tuple[int, Run]:
     """Do the run that `cfg` describes, or go on with it, or leave it if it is done; its exit code and its record."""
-    prepared = prepare_run(resolve(cfg), asked)
-    config = prepared.config
+    config, extension = resolve(cfg), None
+    if config["resume"]:
+        extension = extend(config["resume"], config, asked.overrides)
+        config = extension.config
+        asked = replace(asked, choices=extension.origin.identity["choices"])
+    prepared = prepare_run(config, asked)
+    if extension:
+        compare(prepared, extension.origin)
     directory = RunDirectory(Path(config["out"]) / config["study"] / prepared.run_id)
     console = Console(config["trainer"]["steps"])
     with held(directory):
@@ -81,12 +88,21 @@ def run(cfg: DictConfig, asked: Asked) -> tuple[int, Run]:
         else:
             for line in opening(prepared.identity, config, prepared.data):
                 console.print(line)
+            if extension and not directory.status():
+                extension.seed(directory)
             perform(prepared, directory, console)
         done = load_run(directory.path)
     # a finished run may have been asked for in other words; a table of this command's runs names them by its own
     done = replace(done, identity=done.identity | {"choices": asked.choices, "overrides": asked.overrides})
     codes = {"finished": NONFINITE if done.outcome == "nonfinite" else FINISHED, "interrupted": INTERRUPTED}
     return codes[done.status["status"]], done
+
+
+def compare(prepared: Prepared, origin: Run) -> None:
+    """ValueError if what a run goes on with is not what it began with."""
+    for name in ("corpus", "tokenizer", "validation", "device"):
+        if prepared.identity[name] != origin.identity[name]:
+            raise ValueError(f"resume={origin.path}: its {name} was another one, so this would be another run")
 
 
 @contextmanager
@@ -124,6 +140,7 @@ def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
         "run_id": run_id,
         "config_hash": config_hash,
         "device": device.type,
+        "numerics": numerics(config["trainer"], device),
         "choices": asked.choices,
         "overrides": asked.overrides,
         "dead_switches": {group: asked.choices[group] for group in dead},
@@ -137,6 +154,16 @@ def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
     }
     logger = build(config["logger"], "logger")
     return Prepared(config, data, model, windows, validation, identity, dead, run_id, logger, parts)
+
+
+def numerics(trainer: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """What the numbers were computed in."""
+    return {
+        "precision": trainer["precision"],
+        "deterministic": is_deterministic(trainer["deterministic"], device),
+        "compile": trainer["compile"],
+        "threads": trainer["threads"] or usable_cores(),
+    }
 
 
 def describe(model: Decoder, data: TokenizedCorpus, floors: Floors) -> dict[str, Any]:
@@ -208,14 +235,16 @@ def conclude(prepared: Prepared, directory: RunDirectory, ending: Ending) -> dic
     evaluations = [row for row in rows.metrics if "val_loss" in row]
     best = min(evaluations, key=lambda row: math.inf if math.isnan(row["val_loss"]) else row["val_loss"])
     floors = prepared.identity["floors"]
+    steps = [row for row in rows.metrics if "grad_norm" in row]
+    skipped = sum(row.get("skipped", False) for row in steps)
     verdict = judge(
         val_loss=rows.val_loss,
         initial_loss=evaluations[0]["val_loss"],
         losses=rows.losses,
         first_nonfinite_step=ending.first_nonfinite_step,
+        skipped_steps=skipped,
         **floors,
     )
-    steps = [row for row in rows.metrics if "grad_norm" in row]
     return {
         "status": "finished",
         "outcome": verdict.outcome,
@@ -227,6 +256,7 @@ def conclude(prepared: Prepared, directory: RunDirectory, ending: Ending) -> dic
         "progress": verdict.progress,
         **{f"{name}_floor": floor for name, floor in floors.items()},
         "best": {"step": best["step"], "val_loss": best["val_loss"]},
+        "skipped_steps": skipped,
         "clipped_share": sum(row["clipped"] for row in steps) / len(steps),
         "tokens": steps[-1]["tokens"],
         "tokens_per_s": float(np.median([row["tokens_per_s"] for row in steps])),

@@ -26,12 +26,13 @@ def generate(
     """
     generator = torch.Generator().manual_seed(seed)
     n_rows, past = prompt.shape[0], 0
-    states = model.states(n_rows, prompt.shape[1] + n_tokens)
+    length = prompt.shape[1] + n_tokens
+    states = model.states(n_rows, length)
     tokens, new = prompt, prompt
     with evaluating(model):
         for _ in range(n_tokens):
             batch = Batch(new)
-            logits = model(batch, Context.of(batch, states, past))[:, -1].float().cpu()
+            logits = model(batch, Context.of(batch, states, past, length))[:, -1].float().cpu()
             past += new.shape[1]
             if not logits.isfinite().all():
                 break

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,20 @@ DECAYED: tuple[Role, ...] = ("hidden", "gate", "stream", "head")
 Decay = Literal["coupled", "independent"]
 """Coupled: w shrinks by lr_t weight_decay, as in torch. Independent: by (lr_t / lr) weight_decay, so that a sweep over lr
 is no sweep over decay (Wortsman et al., 2023)."""
+
+
+class Optimizer(Protocol):
+    """What the trainer uses."""
+
+    reads_found_inf: bool
+    found_inf: Tensor
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]: ...
+    def step(self) -> Any: ...
+    def zero_grad(self, set_to_none: bool = True) -> None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
 
 
 def parameter_groups(
@@ -173,6 +187,6 @@ class Muon:
     def state_dict(self) -> dict[str, Any]:
         return {"muon": self.muon.state_dict(), "adamw": self.adamw.state_dict()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.muon.load_state_dict(state["muon"])
-        self.adamw.load_state_dict(state["adamw"])
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.muon.load_state_dict(state_dict["muon"])
+        self.adamw.load_state_dict(state_dict["adamw"])

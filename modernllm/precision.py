@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
 
 import torch
+import torch.utils.deterministic
 
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "fp16"]
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager:
-    """fp32 as it is, or matrix products in bf16 with weights, stream and loss in fp32."""
+    """fp32 as it is, or matrix products in 16 bits with weights, stream and loss in fp32."""
     if precision == "fp32":
         return nullcontext()
-    return torch.autocast(device.type, torch.bfloat16)
+    return torch.autocast(device.type, torch.bfloat16 if precision == "bf16" else torch.float16)
+
+
+def is_deterministic(asked: bool | None, device: torch.device) -> bool:
+    """Unless asked for: on a CPU, where it costs next to nothing."""
+    return device.type == "cpu" if asked is None else asked
+
+
+@contextmanager
+def reproducible(on: bool) -> Iterator[None]:
+    """The same numbers every time, or an error from an operator that cannot; what was set before returns."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(on)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads what it has not written
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.utils.deterministic.fill_uninitialized_memory = before[1]
 
 
 def pick_device(name: Literal["auto", "cpu", "cuda", "mps"]) -> torch.device:

@@ -12,6 +12,8 @@ Positive = Annotated[float, Gt(0), Lt(float("inf"))]
 """A finite number above zero."""
 NonNegative = Annotated[float, Ge(0), Lt(float("inf"))]
 """A finite number, zero allowed."""
+Factor = Annotated[float, Ge(1), Lt(float("inf"))]
+"""A finite number by which something grows: 1 leaves it."""
 Share = Annotated[float, Ge(0), Le(1)]
 """From none (0) to all (1)."""
 Probability = Annotated[float, Ge(0), Lt(1)]

@@ -18,12 +18,14 @@ from modernllm.batch import Batch
 from modernllm.evaluation import evaluate
 from modernllm.init import named_generator
 from modernllm.interrupt import Interrupt
-from modernllm.linear import parameter_roles
+from modernllm.loss_scale import DynamicScale, NoScale
 from modernllm.objective import Objective
-from modernllm.precision import Precision, autocast, pick_device, usable_cores
-from modernllm.quantities import Count, Positive
+from modernllm.optimizer import Optimizer
+from modernllm.precision import Precision, autocast, is_deterministic, pick_device, reproducible, usable_cores
+from modernllm.quantities import Count
 from modernllm.runs.recorder import Recorder
 from modernllm.telemetry import Telemetry
+from modernllm.update import Measured, Policy, Update
 
 
 @dataclass(frozen=True)
@@ -33,16 +35,6 @@ class Ending:
     step: int
     first_nonfinite_step: int | None = None
     interrupted_by: int | None = None
-
-
-@dataclass
-class Measured:
-    """What one step leaves on the device, read back later."""
-
-    step: int
-    lr: float
-    loss: Float[Tensor, ""]
-    norms: Float[Tensor, " n"]
 
 
 class Trainer:
@@ -59,17 +51,21 @@ class Trainer:
         batch_size: Count,
         micro_batch: Count | None,
         clip: Annotated[float, Gt(0)],
+        nonfinite: Policy,
         precision: Precision,
+        deterministic: bool | None,
+        compile: bool,
         device: Literal["auto", "cpu", "cuda", "mps"],
         threads: Count | None,
         eval_every: Count | None,
         validation_tokens: Count,
         checkpoint_every: Count | None,
+        keep: Count,
         model: nn.Module,
         train: Callable[[int], Batch],
         validation: list[Batch],
         token_bytes: Int[Tensor, " v"],
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         schedule: Callable[[int], float],
         telemetry: Telemetry,
         recorder: Recorder,
@@ -79,49 +75,57 @@ class Trainer:
         self.device = pick_device(device)
         self.steps, self.micro_batch, self.clip = steps, micro_batch or batch_size, clip
         self.eval_every = eval_every or max(1, steps // 5)
-        self.checkpoint_every = checkpoint_every
-        self.model = model.to(self.device)
-        self.forward = Objective(self.model)
+        self.checkpoint_every, self.keep = checkpoint_every or steps, keep
+        self.nonfinite: Policy = nonfinite
         self.precision: Precision = precision
+        self.deterministic = is_deterministic(deterministic, self.device)
+        self.model = model.to(self.device)
+        self.forward = self.compiled(Objective(self.model)) if compile else Objective(self.model)
+        self.scale = DynamicScale(self.device) if precision == "fp16" else NoScale()
+        self.update = Update(self.model, optimizer, schedule, clip, nonfinite, self.scale)
         self.train = train
         self.validation = [batch.to(self.device) for batch in validation]
         self.token_bytes = token_bytes.to(self.device)
-        self.names, self.parameters, _ = zip(*parameter_roles(self.model), strict=True)
-        self.optimizer = optimizer
-        self.peaks = [group["lr"] for group in self.optimizer.param_groups]
-        self.schedule = schedule
         self.telemetry = telemetry
         self.recorder = recorder
         self.seed = seed
         self.step = 0
+        self.best = math.inf
         self.tokens_per_step = batch_size * train(0).tokens.shape[1]
-        # 1 after the first non-finite step: from then on the optimizer's kernel leaves the weights alone
-        self.latch = torch.zeros((), device=self.device)
         self.first_nonfinite_step: int | None = None
         self.unread: list[Measured] = []
         self.read_every = 1 if self.device.type == "cpu" else 16
         self.clock = 0.0
 
+    @staticmethod
+    def compiled(objective: Objective) -> Callable[[Batch], tuple[Tensor, Tensor]]:
+        """What other runs of this process compiled is forgotten: after eight variants dynamo silently gives up."""
+        torch.compiler.reset()
+        return torch.compile(objective)
+
+    @property
+    def ended(self) -> bool:
+        """By the last step, or by a non-finite one that nothing may follow."""
+        return self.step >= self.steps or (self.nonfinite == "stop" and self.first_nonfinite_step is not None)
+
     def fit(self) -> Ending:
         """Train from the newest checkpoint, or from the start, to the last step, a non-finite step or a signal."""
         self.model.train()
-        self.resume()
-        with Interrupt() as interrupt:
+        with reproducible(self.deterministic), Interrupt() as interrupt:
+            self.resume()
             if self.step == 0:
                 self.evaluate()
             self.clock = time.perf_counter()
-            while self.step < self.steps and self.first_nonfinite_step is None and not interrupt.signal:
+            while not self.ended and not interrupt.signal:
                 self.unread.append(self.train_step())
                 self.step += 1
                 if len(self.unread) >= self.read_every:
                     self.read_back()
-                if self.first_nonfinite_step is None:
-                    self.pause()
-            if interrupt.signal and self.first_nonfinite_step is None:
-                self.read_back()
+                self.pause()
+            self.read_back()
+            if not self.ended:
                 self.save()
-        interrupted = self.step < self.steps and self.first_nonfinite_step is None
-        return Ending(self.step, self.first_nonfinite_step, interrupt.signal if interrupted else None)
+        return Ending(self.step, self.first_nonfinite_step, None if self.ended else interrupt.signal)
 
     def train_step(self) -> Measured:
         """One update from the global batch of this step. Nothing here waits for the device."""
@@ -131,83 +135,72 @@ class Trainer:
         for micro in batch.split(self.micro_batch):
             with autocast(self.precision, self.device):
                 nats, auxiliary = self.forward(micro.to(self.device))
-            ((nats + auxiliary) / n_targets).backward()
+            self.update.backward((nats + auxiliary) / n_targets)
             loss += nats.detach() / n_targets
-        gradients = [p.grad if p.grad is not None else p.new_zeros(1) for p in self.parameters]
-        norms = torch.stack(torch._foreach_norm(gradients))
-        total = norms.norm()
-        self.latch = torch.maximum(self.latch, 1.0 - (loss.isfinite() & total.isfinite()).float())
-        torch.nn.utils.clip_grads_with_norm_(self.parameters, self.clip, total)
-        lr = self.update()
-        return Measured(self.step + 1, lr, loss, norms)
+        return self.update(self.step + 1, loss)
 
-    def update(self) -> float:
-        """Step the optimizer unless the latch is set; the learning rate that it used."""
-        share = self.schedule(self.step + 1)
-        for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
-            group["lr"] = peak * share
-        if self.optimizer.reads_found_inf:
-            self.optimizer.found_inf = self.latch  # type: ignore[attr-defined]
-            self.optimizer.step()
-        elif not self.latch:  # waits for the device, which costs nothing on a CPU
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return self.peaks[0] * share
-
-    def is_due(self, every: int | None) -> bool:
+    def is_due(self, every: int) -> bool:
         """Whether something that happens every so many steps, and after the last, happens now."""
-        return every is not None and (self.step % every == 0 or self.step == self.steps)
+        return self.step % every == 0 or self.step == self.steps
 
     def pause(self) -> None:
         """What happens between steps; the order matters for resuming: an evaluation belongs to its checkpoint."""
-        evaluating, saving = self.is_due(self.eval_every), self.is_due(self.checkpoint_every or self.steps)
-        if evaluating or saving:
-            self.read_back()
-            if self.first_nonfinite_step is None:
-                if evaluating:
-                    self.evaluate()
-                if saving:
-                    self.save()
-            self.clock = time.perf_counter()
+        if not (self.is_due(self.eval_every) or self.is_due(self.checkpoint_every)):
+            return
+        self.read_back()
+        if self.nonfinite == "stop" and self.first_nonfinite_step is not None:
+            return
+        if self.is_due(self.eval_every):
+            self.evaluate()
+        if self.is_due(self.checkpoint_every):
+            self.save()
+        self.clock = time.perf_counter()
 
     def read_back(self) -> None:
-        """Record the steps that the device has done, up to the first non-finite one."""
+        """Record the steps that the device has done, up to one that ends the run."""
         if not self.unread:
             return
-        losses = torch.stack([measured.loss for measured in self.unread]).tolist()
+        values = torch.stack([torch.stack((m.loss, m.held, m.overflowed)) for m in self.unread]).tolist()
         norms = torch.stack([measured.norms for measured in self.unread]).cpu()
-        seconds = time.perf_counter() - self.clock
-        speed = len(self.unread) * self.tokens_per_step / seconds
-        for measured, loss, by_tensor in zip(self.unread, losses, norms, strict=True):
+        speed = len(self.unread) * self.tokens_per_step / (time.perf_counter() - self.clock)
+        for measured, (loss, held, overflowed), by_tensor in zip(self.unread, values, norms, strict=True):
             norm = float(by_tensor.norm())
-            self.recorder.step(
-                {
-                    "step": measured.step,
-                    "tokens": measured.step * self.tokens_per_step,
-                    "loss": loss,
-                    "grad_norm": norm,
-                    "clipped": norm > self.clip,
-                    "lr": measured.lr,
-                    "tokens_per_s": speed,
-                }
-            )
+            row = {
+                "step": measured.step,
+                "tokens": measured.step * self.tokens_per_step,
+                "loss": loss,
+                "grad_norm": norm,
+                "clipped": norm > self.clip,
+                "lr": measured.lr,
+                "tokens_per_s": speed,
+            }
+            self.recorder.step(row | ({"skipped": True} if held and self.nonfinite != "stop" else {}))
             if self.telemetry.due(measured.step):
                 self.recorder.telemetry({"step": measured.step, "grad": self.telemetry.by_layer(by_tensor)})
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                self.stop_at(measured.step, loss, by_tensor)
-                break
+                self.tell(measured.step, loss, by_tensor, bool(overflowed))
+                if self.ended:
+                    break
         self.unread.clear()
         self.clock = time.perf_counter()
 
-    def stop_at(self, step: int, loss: float, norms: Float[Tensor, " n"]) -> None:
-        """The weights are those of before `step`: say what was not finite, and go no further."""
-        self.step = self.first_nonfinite_step = step
-        sick = [name for name, norm in zip(self.names, norms.tolist(), strict=True) if not math.isfinite(norm)]
-        named = ", ".join(sick[:3]) + (f" and {len(sick) - 3} more" if len(sick) > 3 else "")
-        gradients = f"; gradients of {named} are not finite" if sick else ""
-        self.recorder.event(
-            "nonfinite", step, f"non-finite at step {step}: loss {loss}{gradients}", loss=loss, gradients=sick
-        )
+    def tell(self, step: int, loss: float, norms: Float[Tensor, " n"], overflowed: bool) -> None:
+        """Record a non-finite step: what was not finite, and what follows from it."""
+        if overflowed:
+            self.recorder.event("overflow", step, f"fp16 gradients overflowed at step {step}: skipped, scale halved")
+            return
+        named = zip(self.update.names, norms.tolist(), strict=True)
+        sick = [name for name, norm in named if not math.isfinite(norm)]
+        words = ", ".join(sick[:3]) + (f" and {len(sick) - 3} more" if len(sick) > 3 else "")
+        gradients = f"; gradients of {words} are not finite" if sick else ""
+        message = f"non-finite at step {step}: loss {loss}{gradients}"
+        if self.nonfinite == "skip":
+            self.recorder.event("skipped", step, f"{message}; skipped", loss=loss, gradients=sick)
+        elif self.first_nonfinite_step is None:
+            self.recorder.event("nonfinite", step, message, loss=loss, gradients=sick)
+            self.first_nonfinite_step = step
+            if self.nonfinite == "stop":  # the device has gone on, without changing anything
+                self.step = step
 
     def evaluate(self) -> None:
         loss = evaluate(self.model, self.validation, self.token_bytes, autocast(self.precision, self.device))
@@ -219,14 +212,25 @@ class Trainer:
                 "val_bits_per_byte": loss.bits_per_byte,
             }
         )
+        if self.step and loss.nats_per_token < self.best:
+            self.best = loss.nats_per_token
+            checkpoint.save_weights(self.recorder.directory.checkpoints / "best.safetensors", self.model)
 
     def save(self) -> None:
+        """A checkpoint to go on from, and after the last step the weights by themselves."""
+        if self.first_nonfinite_step is not None:  # nothing overwrites what was good
+            return
+        folder = self.recorder.directory.checkpoints
         content: dict[str, Any] = {
             "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self.update.optimizer.state_dict(),
+            "scale": self.scale.state_dict(),
             "generators": self.generators(),
+            "best": self.best,
         }
-        checkpoint.save(self.recorder.directory.checkpoints, self.step, content)
+        checkpoint.save(folder, self.step, content, self.keep)
+        if self.step == self.steps:
+            checkpoint.save_weights(folder / "final.safetensors", self.model)
 
     def resume(self) -> None:
         """Go back to the newest checkpoint, or to the start, and forget what was recorded after it."""
@@ -234,9 +238,10 @@ class Trainer:
         # dropout's stream: no draw of initialisation, data order or evaluation shifts it
         torch.manual_seed(named_generator(self.seed, "dropout").initial_seed())
         if content is not None:
-            self.step = content["step"]
+            self.step, self.best = content["step"], content["best"]
             self.model.load_state_dict(content["model"])
-            self.optimizer.load_state_dict(content["optimizer"])
+            self.update.optimizer.load_state_dict(content["optimizer"])
+            self.scale.load_state_dict(content["scale"])
             torch.set_rng_state(content["generators"]["cpu"])
             if self.device.type == "cuda":
                 torch.cuda.set_rng_state(content["generators"]["cuda"])

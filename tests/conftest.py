@@ -1,4 +1,4 @@
-"""One thread, no shared random state, a cache of our own; `pytest --shapes` checks shapes, `--slow` adds slow tests."""
+"""One thread, no shared random state, an own cache; `--shapes` checks shapes, `--slow` adds slow tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiny models by name. The groups and their choices are read from configs/, so a new file is tested by itself."""
+"""Tiny models by name. Groups and choices are read from configs/, so a new file is tested by itself."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def config(*overrides: str) -> dict[str, Any]:
 
 
 def paired(first: str, second: str) -> dict[str, Any]:
-    """The configuration of two choices, by merging what each changes: to compose hundreds would take a minute."""
+    """The configuration of two choices, by merging what each changes: composing hundreds takes a minute."""
     merged, default = config(), _config(())
     found = {choice.partition("=")[0]: _config((choice,)) for choice in (first, second)}
     for changed in found.values():

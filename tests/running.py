@@ -48,26 +48,29 @@ def silent(steps: int = 1) -> Console:
     return Console(steps, rich.console.Console(file=io.StringIO()))
 
 
+def optimizer(model: nn.Module, choice: str = "adamw") -> Any:
+    """As it is shipped, at a rate that suits a tiny model."""
+    return build(config(f"optimizer={choice}")["optimizer"] | {"lr": 3e-3}, "optimizer", model=model)
+
+
 def trainer(
     folder: Path,
     model: nn.Module | None = None,
     train: Callable[[int], Batch] = data,
-    choice: str = "adamw",
     every: int | None = None,
     **changed: Any,
 ) -> Trainer:
-    """20 steps of a tiny model in `folder` with this choice of optimizer, and with `changed` arguments."""
+    """20 steps of a tiny model in `folder`, with `changed` arguments; telemetry every so many steps."""
     folder.mkdir(exist_ok=True)
     model = model or tiny("model.dropout=0.1")
-    shipped = config(f"optimizer={choice}")
-    shipped["optimizer"]["lr"] = 3e-3
+    shipped = config()
     settings = {key: value for key, value in shipped["trainer"].items() if not key.startswith("_")}
     settings |= {"steps": 20, "batch_size": 4, "device": "cpu", "threads": 1, "eval_every": 10}
     steps = changed.get("steps", settings["steps"])
     parts = {
         "validation": [windows(rows=8, seed=7)],
         "token_bytes": torch.ones(VOCAB, dtype=torch.long),
-        "optimizer": build(shipped["optimizer"], "optimizer", model=model),
+        "optimizer": optimizer(model),
         "schedule": build(shipped["schedule"], "schedule", steps=steps),
         "telemetry": build(shipped["telemetry"] | {"every": every}, "telemetry", model=model, steps=steps),
         "recorder": Recorder(RunDirectory(folder), LocalLogger(), silent(steps)),

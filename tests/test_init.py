@@ -102,7 +102,7 @@ class Writers(nn.Module):
 
 
 def test_a_name_decides_the_stream_of_numbers_and_nothing_else() -> None:
-    """F-21: `w3` and `c_proj` start as large as `out` does; each has numbers of its own, wherever it stands."""
+    """F-21: `w3` and `c_proj` start as large as `out`; each has numbers of its own, wherever it stands."""
     model, other = Writers("out", "w3", "c_proj"), Writers("c_proj", "out")
     GPT2()(model, 0)
     GPT2()(other, 0)
@@ -170,7 +170,7 @@ def test_a_model_in_bfloat16_has_the_same_numbers_rounded() -> None:
     ids=label,
 )
 def test_the_first_loss(made_of: list[str], extra: float, tolerance: float) -> None:
-    """ln V where logits are small; half a nat more where they are normal of variance one: ln E[exp z] = 1/2."""
+    """ln V where logits are small; half a nat more where they are normal of variance 1: ln E[e^z] = 1/2."""
     batch = windows(rows=32)
     loss = float(token_losses(made(config(*made_of), n_layers=LAYERS)(batch).detach(), batch).mean())
     assert loss == pytest.approx(math.log(VOCAB) + extra, abs=tolerance)

@@ -39,7 +39,7 @@ def silent(model: Decoder) -> Decoder:
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(("placement", "passes"), [("pre", True), ("none", True), ("post", False)])
 def test_silent_sublayers(placement: str, passes: bool, norm: str, block: str) -> None:
-    """Pre-Norm and no norm hand the stream on, ten times the input is ten times the output; Post-Norm norms it."""
+    """Pre-Norm and no norm hand the stream on, ten times the input ten times as large; Post-Norm does not."""
     model = silent(tiny(f"placement={placement}", norm, block))
     x = 1 + torch.randn(2, LENGTH, 32)
     y, y10 = stream_after_blocks(model, x), stream_after_blocks(model, 10 * x)

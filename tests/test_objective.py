@@ -74,7 +74,7 @@ CPU = torch.device("cpu")
 
 
 def test_validation_weighs_tokens() -> None:
-    """F-101: 2 targets of 1 nat and 6 of 9 are 7 nats on average, not 5, and ignored positions count nowhere."""
+    """F-101: 2 targets of 1 nat and 6 of 9 are 7 nats on average, not 5; ignored positions count nowhere."""
     batches = [certain([1] * 2, ignored=3), certain([9] * 6)]
     loss = evaluate(Certain(), batches, torch.tensor([4, 1]), autocast("fp32", CPU))
     assert loss.nats_per_token == pytest.approx(7.0, rel=1e-5)
@@ -92,7 +92,7 @@ def test_the_cut_into_batches_does_not_matter(rows: int) -> None:
 
 
 def test_evaluation_leaves_no_trace() -> None:
-    """F-47, F-92: dropout is off inside and on again outside, also after an error; no random number is drawn."""
+    """F-47, F-92: dropout is off inside and on again outside, also after an error; nothing is drawn."""
     model, batches, token_bytes = (
         tiny("model.dropout=0.5").train(),
         [windows()],
@@ -103,9 +103,8 @@ def test_evaluation_leaves_no_trace() -> None:
     assert first == evaluate(model, batches, token_bytes, autocast("fp32", CPU))
     assert torch.equal(torch.get_rng_state(), state)
     assert all(module.training for module in model.modules())
-    with pytest.raises(RuntimeError, match="inside"), evaluating(model):
-        assert not any(module.training for module in model.modules())
-        raise RuntimeError("inside")
+    with pytest.raises(ZeroDivisionError), evaluating(model):
+        assert 1 // sum(module.training for module in model.modules()) < 0
     assert all(module.training for module in model.modules())
     model.eval()
     with evaluating(model):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from modernllm.linear import Linear, Role, parameter_roles
+from modernllm.linear import Linear, Role
 from modernllm.norm.layernorm import LayerNorm
 from modernllm.optimizer import AdamW
 
@@ -62,32 +62,18 @@ def test_the_formula() -> None:
 
 
 def test_groups_by_role() -> None:
-    model = nn.ModuleDict(
-        {
-            role: Linear(2, 2, bias=True, role=role)
-            for role in (
-                "hidden",
-                "gate",
-                "stream",
-                "head",
-                "embedding",
-                "small_embedding",
-                "position",
-                "gain",
-            )
-        }
-    )
-    decayed, kept = parameter_groups(parameter_roles(model), 1e-3, 0.3)
+    model = nn.ModuleDict({role: Linear(2, 2, bias=True, role=role) for role in get_args(Role)})
+    decayed, kept = adamw(model).param_groups
     assert decayed["params"] == [model[role].weight for role in ("hidden", "gate", "stream", "head")]
-    assert decayed["weight_decay"] == 0.3
+    assert decayed["weight_decay"] == DECAY
     assert kept["weight_decay"] == 0.0
-    assert len(kept["params"]) == 8 + 4
+    assert len(kept["params"]) == 9 + 5
 
 
 def test_modules_of_torch_are_sorted_by_shape() -> None:
     """They state no role: matrices are decayed, vectors are not."""
     model = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2))
-    decayed, kept = parameter_groups(parameter_roles(model), 1e-3, 0.1)
+    decayed, kept = adamw(model).param_groups
     assert decayed["params"] == [model[0].weight]
     assert len(kept["params"]) == 3
 

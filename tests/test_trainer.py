@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 import torch
 from models import LENGTH, VOCAB, tiny, windows
-from running import SMALL, TRAIN, copied, data, events, fit, metrics, prepare, run, same, trainer
+from running import SMALL, TRAIN, copied, data, events, fit, metrics, optimizer, prepare, run, same, trainer
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from modernllm import checkpoint
 from modernllm.batch import IGNORED, Batch
@@ -175,7 +174,7 @@ def test_it_learns_and_bf16_runs(tmp_path: Path) -> None:
 
 
 def poisoned(
-    folder: Path, at: int, value: float, **changed: Any
+    folder: Path, at: int, value: float, choice: str = "adamw", **changed: Any
 ) -> tuple[Trainer, dict[int, dict[str, Tensor]]]:
     """A trainer in which one element of a gradient is `value` at step `at`; the weights before each step."""
     model, seen = tiny(), {}
@@ -191,19 +190,18 @@ def poisoned(
         return gradient
 
     model.get_parameter("blocks.1.sublayers.attention.q.weight").register_hook(poison)
-    return trainer(folder, model, train, **changed), seen
+    return trainer(folder, model, train, optimizer=optimizer(model, choice), **changed), seen
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("micro_batch", [None, 1])
 def test_a_poisoned_step_is_not_taken(value: float, micro_batch: int | None, tmp_path: Path) -> None:
     """F-35: the weights stay those of step 2, the event says where, and the run ends there."""
-    made, seen = poisoned(tmp_path, 3, value, micro_batch=micro_batch, checkpoint_every=1)
+    made, seen = poisoned(tmp_path, 3, value, micro_batch=micro_batch)
     ending = fit(made)
     assert (ending.step, ending.first_nonfinite_step, ending.interrupted_by) == (3, 3, None)
     assert same(copied(made.model), seen[2])
     assert not same(seen[2], seen[1])
-    assert all(v.isfinite().all() for state in made.optimizer.state.values() for v in state.values())
     rows = metrics(tmp_path)
     assert [row["step"] for row in rows] == [1, 2, 3]
     assert [math.isfinite(row["grad_norm"]) for row in rows] == [True, True, False]
@@ -217,12 +215,13 @@ def test_a_poisoned_step_is_not_taken(value: float, micro_batch: int | None, tmp
 
 @pytest.mark.parametrize("choice", OPTIMIZERS)
 def test_no_optimizer_takes_a_poisoned_step(choice: str, tmp_path: Path) -> None:
-    made, seen = poisoned(tmp_path, 3, math.nan, choice=choice)
+    made, seen = poisoned(tmp_path, 3, math.nan, choice=choice, checkpoint_every=1)
     assert fit(made).first_nonfinite_step == 3
     assert same(copied(made.model), seen[2])
     assert not same(seen[2], seen[1])
-    states = [leaf for leaf in tree_leaves(made.optimizer.state_dict()) if isinstance(leaf, Tensor)]
-    assert all(state.isfinite().all() for state in states)
+    assert [path.name for path in checkpoint.complete(tmp_path / "checkpoints")] == [
+        "step-00000002.pt", "step-00000001.pt",
+    ]  # fmt: skip
 
 
 def test_checkpoints_before_a_poisoned_step_stay_and_a_resumed_run_starts_from_finite_weights(
@@ -260,6 +259,22 @@ def test_where_the_host_reads_late_the_latch_holds_the_weights(tmp_path: Path) -
     assert len(seen) == 8
     assert same(copied(made.model), seen[2])
     assert [row["step"] for row in metrics(tmp_path)] == [1, 2, 3]
+
+
+def test_a_signal_while_the_host_reads_late_saves_no_poisoned_step(tmp_path: Path) -> None:
+    made, _ = poisoned(tmp_path, 3, math.nan, eval_every=1000)
+    made.read_every, train = 16, made.train
+
+    def signalled(step: int) -> Batch:
+        if step == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+        return train(step)
+
+    made.train = signalled
+    ending = fit(made)
+    assert (ending.step, ending.first_nonfinite_step, ending.interrupted_by) == (3, 3, None)
+    assert [row["step"] for row in metrics(tmp_path)] == [1, 2, 3]
+    assert checkpoint.complete(tmp_path / "checkpoints") == []
 
 
 # --- what must not change training
@@ -402,8 +417,11 @@ class Killed(Exception):
     pass
 
 
-def straight(folder: Path, **changed: Any) -> Trainer:
-    made = trainer(folder, micro_batch=3, eval_every=4, every=3, **changed)
+def straight(folder: Path, choice: str = "adamw", **changed: Any) -> Trainer:
+    model = tiny("model.dropout=0.1")
+    made = trainer(
+        folder, model, optimizer=optimizer(model, choice), micro_batch=3, eval_every=4, every=3, **changed
+    )
     fit(made)
     return made
 
@@ -519,7 +537,7 @@ def test_checkpoints_are_plain_and_only_the_newest_two_are_kept(tmp_path: Path) 
     assert (newest.name, older.name) == ("step-00000020.pt", "step-00000018.pt")
     content = torch.load(newest, weights_only=True)
     assert content["step"] == 20
-    assert set(content) == {"step", "model", "optimizer", "generators"}
+    assert set(content) >= {"step", "model", "optimizer", "generators"}
     assert same(content["model"], copied(tiny().train()) | copied(made.model))
 
 

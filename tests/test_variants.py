@@ -80,9 +80,7 @@ def gradients(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
 def test_the_groups_of_the_model_are_found() -> None:
     expected = "norm placement position activation attention block branch layers embedding head readout init"
     assert set(GROUPS) >= set(expected.split())
-    assert {"norm=rmsnorm", "placement=post", "position=rope", "activation=swiglu", "init=gpt2"} <= set(
-        CHOICES
-    )
+    assert {"norm=rmsnorm", "placement=post", "position=rope", "init=gpt2", "qk_norm=head"} <= set(CHOICES)
 
 
 def test_it_trains(variant: list[str], model: Decoder) -> None:
@@ -241,11 +239,8 @@ def test_draws_before_the_build_do_not_matter(variant: list[str]) -> None:
     torch.rand(64)
     second, other = made(config(*variant)), tiny(*variant, seed=1)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
-    drawn = [
-        (a, b)
-        for a, b in zip(first.parameters(), other.parameters(), strict=True)
-        if float(a.detach().std()) > 0
-    ]
+    pairs = zip(first.parameters(), other.parameters(), strict=True)
+    drawn = [(a, b) for a, b in pairs if float(a.detach().std()) > 0]
     assert len(drawn) >= 12
     assert not any(torch.equal(a, b) for a, b in drawn)
 
@@ -304,7 +299,7 @@ def test_padding_on_the_left(model: Decoder) -> None:
 
 
 def test_a_row_that_is_padding(model: Decoder) -> None:
-    """F-09: rows and positions without a single key leave the others, and every gradient, as they are alone."""
+    """F-09: rows and positions without a key leave the others, and every gradient, as they are alone."""
     batch = windows(rows=3)
     mask = torch.ones_like(batch.tokens, dtype=torch.bool)
     mask[1], mask[2, :5] = False, False
@@ -323,7 +318,7 @@ def test_a_row_that_is_padding(model: Decoder) -> None:
 
 
 def test_documents_in_one_row_are_apart(model: Decoder) -> None:
-    """F-57: logits and gradients of the second are those of the second alone; without segments they are not."""
+    """F-57: logits and gradients of the second are those of it alone; without segments they are not."""
     batch = windows(rows=2)
     assert batch.targets is not None
     segments = torch.zeros_like(batch.tokens)

@@ -11,8 +11,9 @@ from modernllm.quantities import Count, Probability
 
 
 class GatedFeedForward(nn.Module):
-    """W_out (act(W_gate x) * W_up x)  (Shazeer, 2020)
+    """W_out (act(W_gate x) * W_up x)  (GLU, Dauphin et al., 2017; in the feed-forward, Shazeer, 2020)
 
+    The variants differ in `act`: sigmoid is GLU, the identity is bilinear, and ReLU, GELU and SiLU (Swish) name theirs.
     Three matrices of 8/3 d have the parameters of the plain feed-forward's two of 4 d; rounded to a multiple of 8.
     """
 

@@ -2,21 +2,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from modernllm.attention.attend import Attend
-from modernllm.attention.cache import KeysAndValues
+from modernllm.attention.cache import KeysAndValues, State
+from modernllm.attention.softmax import Scale, Sinks, make_attend
 from modernllm.context import Context
 from modernllm.linear import Linear
 from modernllm.position import NoPosition
-from modernllm.quantities import Count, Natural, Probability
+from modernllm.quantities import Count, Natural, Positive, Probability
 
 
-class GroupedQueryAttention(nn.Module):
-    """Query heads in n_kv_heads groups, each group with one key and value head  (Ainslie et al., 2023)
+class SoftmaxAttention(nn.Module):
+    """W_out [softmax(q_h k_g^T / sqrt(k)) v_g]_h, with g = h n_kv_heads / n_heads rounded down
 
-    `n_kv_heads=None` takes half as many as query heads.
+    The steps of `forward` are what the attentions that are built on it replace. Without `n_kv_heads` there are as many
+    key as query heads.
     """
 
     def __init__(
@@ -30,6 +31,9 @@ class GroupedQueryAttention(nn.Module):
         bias: bool,
         dropout: Probability,
         qk_norm: Callable[[int, int], nn.Module],
+        softcap: Positive | None = None,
+        sinks: Sinks = "none",
+        scale: Scale = "sqrt",
     ):
         super().__init__()
         n_kv_heads = self.kv_heads(n_heads, n_kv_heads)
@@ -43,7 +47,7 @@ class GroupedQueryAttention(nn.Module):
         self.k = Linear(dim, n_kv_heads * head_dim, bias, role="hidden")
         self.v = Linear(dim, n_kv_heads * head_dim, bias, role="hidden")
         self.q_norm, self.k_norm = qk_norm(n_heads, head_dim), qk_norm(n_kv_heads, head_dim)
-        self.attend = Attend(dropout)
+        self.attend = make_attend(n_heads, head_dim, dropout, softcap, sinks, scale)
         self.out = Linear(n_heads * head_dim, dim, bias, role="stream")
         self.dropout = nn.Dropout(dropout)
         # one module serves all layers: it belongs to the stack, so it is not registered here
@@ -51,7 +55,7 @@ class GroupedQueryAttention(nn.Module):
 
     @staticmethod
     def kv_heads(n_heads: int, n_kv_heads: int | None) -> int:
-        return n_kv_heads or max(1, n_heads // 2)
+        return n_kv_heads or n_heads
 
     def forward(self, x: Float[Tensor, "b t d"], context: Context) -> Float[Tensor, "b t d"]:
         (position,) = self._position
@@ -60,18 +64,48 @@ class GroupedQueryAttention(nn.Module):
         v = self._heads(self.v(x))
         if context.states is not None:
             k, v = context.states[self.layer].extend(k, v)
-        y = self.attend(q, k, v, context.mask, position.bias(context))
-        return self.dropout(self.out(y.transpose(1, 2).flatten(2)))
+        y = self.mix(q, k, v, self.visible(context), position.bias(context))
+        return self.dropout(self.out(self.gather(y, x)))
 
     def _heads(self, x: Float[Tensor, "b t hk"]) -> Float[Tensor, "b h t k"]:
         return x.unflatten(2, (-1, self.head_dim)).transpose(1, 2)
 
-    def state(self, batch: int, length: int) -> KeysAndValues:
+    def visible(self, context: Context) -> Bool[Tensor, "#b 1 t s"] | None:
+        """Which keys a query may see; None is all that came before."""
+        return context.mask
+
+    def mix(
+        self,
+        q: Float[Tensor, "b h t k"],
+        k: Float[Tensor, "b g s k"],
+        v: Float[Tensor, "b g s k"],
+        mask: Bool[Tensor, "#b 1 t _"] | None,
+        bias: Float[Tensor, "#b h t _"] | None,
+    ) -> Float[Tensor, "b _ t _"]:
+        """What each head takes from the values."""
+        return self.attend(q, k, v, mask, bias)
+
+    def gather(self, y: Float[Tensor, "b _ t _"], x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t hk"]:
+        """All heads side by side."""
+        return y.transpose(1, 2).flatten(2)
+
+    def state(self, batch: int, length: int) -> State:
         """An empty cache for `batch` rows of up to `length` tokens."""
         return KeysAndValues(batch, self.n_kv_heads, length, self.head_dim, like=self.k.weight)
 
 
-class MultiHeadAttention(GroupedQueryAttention):
+class GroupedQueryAttention(SoftmaxAttention):
+    """Query heads in n_kv_heads groups, each group with one key and value head  (Ainslie et al., 2023)
+
+    `n_kv_heads=None` takes half as many as query heads.
+    """
+
+    @staticmethod
+    def kv_heads(n_heads: int, n_kv_heads: int | None) -> int:
+        return n_kv_heads or max(1, n_heads // 2)
+
+
+class MultiHeadAttention(SoftmaxAttention):
     """A key and value head for every query head  (Vaswani et al., 2017)"""
 
     @staticmethod
@@ -84,7 +118,7 @@ class MultiHeadAttention(GroupedQueryAttention):
         return n_heads
 
 
-class MultiQueryAttention(GroupedQueryAttention):
+class MultiQueryAttention(SoftmaxAttention):
     """One key and value head for all query heads  (Shazeer, 2019)"""
 
     @staticmethod

@@ -31,4 +31,5 @@ class Settings:
     out: Text
     cache: Text | None
     overwrite: bool
+    resume: Text | None
     allow_targets: list[str]

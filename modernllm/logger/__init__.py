@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from modernllm.logger.local import LocalLogger
 from modernllm.logger.wandb_logger import WandbLogger
@@ -11,6 +11,7 @@ from modernllm.logger.wandb_logger import WandbLogger
 __all__ = ["LocalLogger", "Logger", "WandbLogger"]
 
 
+@runtime_checkable
 class Logger(Protocol):
     """What the trainer calls. No method raises, none waits for the tracker but `finish`, some seconds.
 

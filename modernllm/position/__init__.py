@@ -5,7 +5,7 @@ The base class does nothing, which is what no positional encoding is.
 
 from __future__ import annotations
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from modernllm.context import Context
@@ -20,6 +20,10 @@ class NoPosition(nn.Module):
 
     def at(self, layer: int) -> NoPosition:
         """The scheme of this layer; alternating schemes return another."""
+        return self
+
+    def sized(self, head_dim: int) -> NoPosition:
+        """This scheme for heads of another size (MLA turns a part of each head), which the asker prepares."""
         return self
 
     def prepare(self, context: Context) -> None:
@@ -38,3 +42,17 @@ class NoPosition(nn.Module):
     def bias(self, context: Context) -> Float[Tensor, "#b h t s"] | None:
         """What is added to the attention scores; None is zero, and lets the fast kernels run."""
         return None
+
+
+class ScoreBias(NoPosition):
+    """Schemes that add to each score something of the distance, so they need an attention that has scores."""
+
+    def of_distance(self, distance: Int[Tensor, "#b t s"]) -> Float[Tensor, "#b h t s"]:
+        """What is added where a query lies `distance` tokens of its text after a key (before it, if negative)."""
+        raise NotImplementedError
+
+    def prepare(self, context: Context) -> None:
+        context.position = self.of_distance(context.positions[:, :, None] - context.key_positions[:, None, :])
+
+    def bias(self, context: Context) -> Float[Tensor, "#b h t s"] | None:
+        return context.position

@@ -1,47 +1,104 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Literal
+
 import torch
-from jaxtyping import Complex, Float, Int
+from annotated_types import Gt, Le
+from jaxtyping import Complex, Float
 from torch import Tensor
 
 from modernllm.context import Context
 from modernllm.position import NoPosition
 from modernllm.quantities import Count, Positive
 
+Fraction = Annotated[float, Gt(0), Le(1)]
+Layout = Literal["interleaved", "half"]
+
 
 class RoPE(NoPosition):
-    """Each pair (x_2i, x_2i+1) of q and k turned by p base^(-2i/k), so that q_m . k_n depends on m - n  (Su et al., 2021)
+    """Each pair i of q and k turned by p base^(-2i/k), so that q_m . k_n depends on m - n  (Su et al., 2021)
 
-    Neighbours are a pair (the interleaved layout of the paper), which makes turning one complex product.
+    A pair is (x_2i, x_2i+1) in the interleaved layout of the paper, (x_i, x_i+k/2) in the half layout of GPT-NeoX and
+    LLaMA: the same but for the order of the dimensions. With a `fraction` below 1 only the first dimensions of a head
+    are turned, and k counts those.
     """
 
     def __init__(
-        self, dim: Count, n_heads: Count, head_dim: Count, context_length: Count, base: Positive = 10_000.0
+        self,
+        dim: Count,
+        n_heads: Count,
+        head_dim: Count,
+        context_length: Count,
+        base: Positive = 10_000.0,
+        fraction: Fraction = 1.0,
+        layout: Layout = "interleaved",
     ):
         super().__init__(dim, n_heads, head_dim, context_length)
-        if head_dim % 2:
-            raise ValueError(
-                f"position=rope turns pairs: model.head_dim={head_dim} is odd; choose an even model.head_dim "
-                "(by default model.dim / model.n_heads) or another position encoding"
-            )
-        self.head_dim, self.base = head_dim, base
+        self.base, self.n_turned = base, turned_dims(head_dim, fraction)
+        turn = LAYOUTS[layout]
+        self.turn = turn if self.n_turned == head_dim else partial(turn_first, self.n_turned, turn)
+        self.magnitude = 1.0
+
+    def frequencies(self, context: Context) -> Float[Tensor, "#b 1 1 pairs"]:
+        """Radians a position. Float32 whatever the model's dtype: bf16 keeps 513 of 1024 positions apart."""
+        return self.powers(self.base, context)
+
+    def powers(self, base: float | Tensor, context: Context) -> Float[Tensor, "#b 1 1 pairs"]:
+        """base^(-2i/k)"""
+        even = torch.arange(0, self.n_turned, 2, device=context.positions.device)
+        return base ** (-even[None, None, None] / self.n_turned)
 
     def prepare(self, context: Context) -> None:
-        context.position = self.turns(context.positions)
+        context.position = self.turns(context)
 
-    def turns(self, positions: Int[Tensor, "#b t"]) -> Complex[Tensor, "#b 1 t pairs"]:
-        """exp(i phase), computed in float32 whatever the model's dtype: bf16 keeps 513 of 1024 positions apart."""
-        even = torch.arange(0, self.head_dim, 2, device=positions.device)
-        phase = positions[:, None, :, None] * self.base ** (-even / self.head_dim)
-        return torch.polar(torch.ones_like(phase), phase)
+    def turns(self, context: Context) -> Complex[Tensor, "#b 1 t pairs"]:
+        """The complex numbers to multiply pairs with: magnitude exp(i phase)."""
+        phase = context.positions[:, None, :, None] * self.frequencies(context)
+        return torch.polar(torch.full_like(phase, self.magnitude), phase)
 
     def rotate(
         self, q: Float[Tensor, "b h t k"], k: Float[Tensor, "b g t k"], context: Context
     ) -> tuple[Float[Tensor, "b h t k"], Float[Tensor, "b g t k"]]:
-        return _turn(q, context.position), _turn(k, context.position)
+        return self.turn(q, context.position), self.turn(k, context.position)
 
 
-def _turn(x: Tensor, turns: Tensor) -> Tensor:
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    pairs = torch.view_as_complex(wide.unflatten(-1, (-1, 2)))
+def turned_dims(head_dim: int, fraction: float) -> int:
+    """How many dimensions of a head are turned: whole pairs."""
+    turned = fraction * head_dim
+    if turned < 1.99 or abs(turned - 2 * round(turned / 2)) > 0.01:
+        part = f"model.position.fraction={fraction:g} of model.head_dim={head_dim} is {turned:g}, no even number"
+        raise ValueError(
+            f"position=rope turns pairs: {f'model.head_dim={head_dim} is odd' if fraction == 1 else part}; choose "
+            "an even model.head_dim (by default model.dim / model.n_heads), a model.position.fraction that gives "
+            "an even number, or another position encoding"
+        )
+    return round(turned)
+
+
+Turn = Callable[[Tensor, Tensor], Tensor]
+
+
+def turn_interleaved(x: Float[Tensor, "b h t k"], turns: Complex[Tensor, "#b 1 t pairs"]) -> Tensor:
+    """Neighbours are a pair: one complex product on the memory as it lies, the fastest on a CPU."""
+    pairs = torch.view_as_complex(_wide(x).unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
+
+
+def turn_half(x: Float[Tensor, "b h t k"], turns: Complex[Tensor, "#b 1 t pairs"]) -> Tensor:
+    """The first half of the dimensions are the real parts, the second the imaginary ones."""
+    pairs = torch.complex(*_wide(x).chunk(2, -1)) * turns
+    return torch.cat((pairs.real, pairs.imag), -1).to(x.dtype)
+
+
+def turn_first(n_turned: int, turn: Turn, x: Float[Tensor, "b h t k"], turns: Tensor) -> Tensor:
+    """The first dimensions of each head are turned, the others kept."""
+    return torch.cat((turn(x[..., :n_turned], turns), x[..., n_turned:]), -1)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+LAYOUTS: dict[Layout, Turn] = {"interleaved": turn_interleaved, "half": turn_half}

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from modernllm.data.prepare import TokenizedCorpus
-from modernllm.runs.record import Run
 from modernllm.report.table import sparkline
+from modernllm.runs.record import Run
 
 SHOWN = (
     "norm", "placement", "position", "activation", "attention", "init", "block", "embedding", "head", "readout",

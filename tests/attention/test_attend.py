@@ -96,7 +96,7 @@ def test_a_query_without_keys_gives_zeros(biased: bool) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("masked", [False, True], ids=["causal", "mask"])
 def test_no_score_is_so_low_that_the_future_is_seen(masked: bool, dtype: torch.dtype) -> None:
-    """F-10: unmasked scores of -1e5 against masked ones that would be 0: the weight of the future is exactly 0."""
+    """F-10: scores of -1e5 against masked ones that a fill of -1e4 would leave higher: their weight is 0."""
     n = 6
     q = torch.full((1, 1, n, n), 1e5 / math.sqrt(n), dtype=dtype)
     k = torch.full((1, 1, n, n), -1.0, dtype=dtype)

@@ -59,7 +59,7 @@ def test_rmsnorm_is_layernorm_where_the_mean_is_zero() -> None:
 @pytest.mark.parametrize("scale", [1.0, 0.05, 1e-4])
 @pytest.mark.parametrize("norm", NORMS)
 def test_bfloat16_is_within_a_hundredth(norm: type, scale: float, gains: torch.dtype) -> None:
-    """Of the same numbers in float32; what comes out has the dtype of what went in, whatever that of the gain."""
+    """Of the same numbers in float32; the dtype of what went in comes out, whatever that of the gain."""
     x = (scale * torch.randn(64, 96)).bfloat16()
     y, expected = norm(96).to(gains)(x), norm(96)(x.float())
     assert y.dtype == torch.bfloat16

@@ -72,7 +72,7 @@ def test_scores_depend_on_the_distance_alone(m: int, n: int) -> None:
 
 
 def test_the_table_is_precise_after_a_cast_to_bfloat16() -> None:
-    """1024 positions, heads of 64: phases made in bf16 are off by almost 2 and half of the positions fall together."""
+    """1024 positions, heads of 64: phases made in bf16 are off by almost 2, and positions fall together."""
     position = RoPE(64, 1, 64, 1024).bfloat16()
     turns = position.turns(torch.arange(1024)[None])[0, 0]
     phases = [[p * 10_000.0 ** (-2 * i / 64) for i in range(32)] for p in range(1024)]

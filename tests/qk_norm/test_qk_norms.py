@@ -26,7 +26,7 @@ def rms(x: Tensor) -> float:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_formula(kind: type[HeadNorm] | type[WidthNorm]) -> None:
-    """A head is divided by its own size, or by that of all heads; the gain has an entry a number that is normed."""
+    """A head is divided by its own size, or by that of all heads; the gain is as long as what is normed."""
     module = kind(partial(RMSNorm, eps=EPS), 3, 4).double()
     gain = module.get_parameter("norm.gain")
     nn.init.normal_(gain)

@@ -1,0 +1,151 @@
+"""A run on disk: the local record, which is the truth that everything else mirrors."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import socket
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+from filelock import FileLock, Timeout
+
+NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def to_json(value: Any) -> Any:
+    """Plain JSON: numpy and tensor scalars become numbers, non-finite numbers the strings of NON_FINITE."""
+    if isinstance(value, dict):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def from_json(value: Any) -> Any:
+    """The inverse of `to_json`."""
+    if isinstance(value, dict):
+        return {key: from_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [from_json(item) for item in value]
+    return NON_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def write_atomically(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON-lines file; a torn last line (a killed writer) is left out."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return [from_json(json.loads(line)) for line in lines[:-1]]
+
+
+class RunningElsewhere(RuntimeError):
+    """Another process is at work on this run."""
+
+
+class RunDirectory:
+    """`config.yaml run.json metrics.jsonl events.jsonl status.json checkpoints/`, held by one process at a time."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self._lock = FileLock(path / ".lock")
+        self._files: dict[str, TextIO] = {}
+        self._beat = 0.0
+
+    def status(self) -> dict[str, Any]:
+        """The content of status.json, {} before there is one; `running` without a living process is `interrupted`."""
+        path = self.path / "status.json"
+        if not path.exists():
+            return {}
+        status = from_json(json.loads(path.read_text(encoding="utf-8")))
+        if status["status"] == "running" and not self._lock.is_locked and self._is_free():
+            status["status"] = "interrupted"
+        return status
+
+    def _is_free(self) -> bool:
+        try:
+            with self._lock.acquire(timeout=0):
+                return True
+        except Timeout:
+            return False
+
+    def acquire(self) -> None:
+        """Take the run, or raise RunningElsewhere. A dead process holds nothing."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise RunningElsewhere(
+                f"{self.path} is being run by another process: wait for it, or change the configuration"
+            ) from None
+
+    def release(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+        self._lock.release()
+
+    def clear(self) -> None:
+        """Forget an earlier run of the same configuration."""
+        for path in self.path.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != ".lock":
+                path.unlink()
+
+    def open(self, config: dict[str, Any], identity: dict[str, Any]) -> None:
+        """Write what is known before the first step."""
+        write_atomically(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+        write_atomically(self.path / "run.json", json.dumps(to_json(identity), indent=2, ensure_ascii=False) + "\n")
+
+    def metrics(self, row: dict[str, Any]) -> None:
+        self._append("metrics.jsonl", row)
+
+    def event(self, kind: str, step: int, message: str, **details: Any) -> dict[str, Any]:
+        event = {"step": step, "kind": kind, "message": message, **details}
+        self._append("events.jsonl", event)
+        return event
+
+    def _append(self, name: str, row: dict[str, Any]) -> None:
+        if name not in self._files:
+            self._files[name] = (self.path / name).open("a", encoding="utf-8")
+        self._files[name].write(json.dumps(to_json(row), allow_nan=False) + "\n")
+        self._files[name].flush()
+
+    def truncate(self, step: int) -> None:
+        """Drop what was recorded after `step`, from where a resumed run goes on (and a line torn by a kill)."""
+        for name in ("metrics.jsonl", "events.jsonl"):
+            path = self.path / name
+            if path.exists():
+                rows = [row for row in read_rows(path) if row["step"] <= step]
+                write_atomically(path, "".join(json.dumps(to_json(row), allow_nan=False) + "\n" for row in rows))
+
+    def rows(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """What was recorded: metrics, events."""
+        return read_rows(self.path / "metrics.jsonl"), read_rows(self.path / "events.jsonl")
+
+    def mark(self, status: str, **details: Any) -> None:
+        """Replace status.json."""
+        content = {"status": status, **details, "pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}
+        write_atomically(self.path / "status.json", json.dumps(to_json(content), indent=2) + "\n")
+        self._beat = time.monotonic()
+
+    def heartbeat(self, **details: Any) -> None:
+        """Mark `running` again, every few seconds at most."""
+        if time.monotonic() - self._beat > 5:
+            self.mark("running", **details)

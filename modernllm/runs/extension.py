@@ -1,0 +1,87 @@
+"""More steps for a finished run, where its schedule allows: the longer run is what it would have been from the start."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from modernllm import checkpoint
+from modernllm.config.build import build
+from modernllm.runs.directory import RunDirectory
+from modernllm.runs.identity import NAMELESS, RUN_LEVEL
+from modernllm.runs.record import Run, load_run
+
+CHANGEABLE = {"resume", "out", "study", "cache", "overwrite", "trainer.steps", *(f"trainer.{key}" for key in RUN_LEVEL)}
+
+
+@dataclass(frozen=True)
+class Extension:
+    """`config` is the finished run's with more steps, `step` the last one that both runs share."""
+
+    origin: Run
+    config: dict[str, Any]
+    step: int
+
+    def seed(self, directory: RunDirectory) -> None:
+        """Give the longer run what the shorter one did, up to the step that they share."""
+        source = checkpoint.path_of(self.origin.path / "checkpoints", self.step)
+        directory.checkpoints.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, directory.checkpoints)
+        for name in ("metrics.jsonl", "events.jsonl"):
+            if (self.origin.path / name).exists():
+                shutil.copy2(self.origin.path / name, directory.path)
+        directory.truncate(self.step)
+        directory.event("extended", self.step, f"goes on from step {self.step} of {self.origin.run_id}")
+
+
+def extend(folder: str, composed: Mapping[str, Any], overrides: Mapping[str, str]) -> Extension:
+    """The run in `folder` with the number of steps that `composed` has. ValueError where that is another run."""
+    origin = load_run(folder)
+    if origin.word not in ("ok", "degraded", "stalled", "diverged", "undecided"):
+        raise ValueError(f"resume={folder}: that run is {origin.word}; a run that finished can be extended")
+    changed = [key for key in overrides if key not in CHANGEABLE and key.partition(".")[0] not in NAMELESS[:2]]
+    if changed or "trainer.steps" not in overrides:
+        given = f"{', '.join(changed)} cannot change" if changed else "trainer.steps=... is missing"
+        raise ValueError(f"resume={folder} gives the run there more steps: {given}")
+    config = deepcopy(origin.config)
+    for key in overrides:
+        section, _, name = key.partition(".")
+        if section in NAMELESS[:2] or not name:
+            config[section] = composed[section]
+        else:
+            config[section][name] = composed[section][name]
+    config["resume"] = str(folder)
+    old, new = origin.config["trainer"]["steps"], config["trainer"]["steps"]
+    if new <= old:
+        raise ValueError(f"trainer.steps={new}: the run in {folder} has {old} steps already")
+    config["schedule"]["warmup"] = _warmup(origin)
+    return Extension(origin, config, _shared_step(origin, config))
+
+
+def _warmup(origin: Run) -> int | float:
+    """In steps: a share of more steps would be a longer warm-up."""
+    share = origin.config["schedule"]["warmup"]
+    if isinstance(share, int):
+        return share
+    peak = build(origin.config["schedule"], "schedule", steps=origin.config["trainer"]["steps"]).peak
+    return peak if share else 0
+
+
+def _shared_step(origin: Run, config: dict[str, Any]) -> int:
+    """The newest checkpoint before which the longer schedule differs nowhere."""
+    short = build(origin.config["schedule"], "schedule", steps=origin.config["trainer"]["steps"])
+    long = build(config["schedule"], "schedule", steps=config["trainer"]["steps"])
+    steps = [checkpoint.step_of(path) for path in checkpoint.complete(origin.path / "checkpoints")]
+    for step in steps:
+        if all(short(s) == long(s) for s in range(1, step + 1)):
+            return step
+    kind = Path(config["schedule"]["_target_"]).suffix[1:]
+    raise ValueError(
+        f"trainer.steps={config['trainer']['steps']}: the {kind} schedule of {origin.run_id} depends on the number of "
+        f"steps, so its checkpoints ({', '.join(map(str, steps)) or 'none'}) are those of a shorter run; "
+        "schedule=constant and schedule=inverse_sqrt can be extended, schedule=wsd from before its decay"
+    )

@@ -1,0 +1,86 @@
+"""A run read back from its folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from torch import nn
+
+from modernllm import checkpoint
+from modernllm.runs.directory import RunDirectory, from_json
+
+
+@dataclass(frozen=True)
+class Run:
+    """`config` rebuilds it, `identity` says what it was made of (run.json), `metrics` and `events` what happened,
+    `status` how it stands.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    identity: dict[str, Any]
+    metrics: list[dict[str, Any]] = field(repr=False)
+    events: list[dict[str, Any]] = field(repr=False)
+    status: dict[str, Any]
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def losses(self) -> list[float]:
+        """Training loss of every step."""
+        return [row["loss"] for row in self.metrics if "loss" in row]
+
+    @property
+    def val_loss(self) -> float:
+        """At the last step that the configuration names; NaN where the run did not get there."""
+        last = self.config["trainer"]["steps"]
+        return next((row["val_loss"] for row in self.metrics if row["step"] == last and "val_loss" in row), math.nan)
+
+    @property
+    def outcome(self) -> str | None:
+        return self.status.get("outcome")
+
+    @property
+    def word(self) -> str:
+        """The outcome, or why there is none."""
+        if self.status.get("status") != "finished":
+            return self.status.get("status", "unknown")
+        return self.outcome or "undecided"
+
+    def model(self) -> nn.Module:
+        """The model with the weights of the newest checkpoint, in eval mode. FileNotFoundError without one."""
+        from modernllm.config.build import build_model  # Hydra only where a model is asked for
+        from modernllm.config.check import check
+
+        check(self.config)  # a folder from elsewhere names what it likes
+
+        content, _ = checkpoint.load_newest(self.path / "checkpoints")
+        if content is None:
+            raise FileNotFoundError(f"{self.path} has no checkpoint that can be read")
+        model, _ = build_model(self.config["model"])
+        model.load_state_dict(content["model"])
+        return model.eval()
+
+
+def load_run(path: str | Path) -> Run:
+    """Read a run folder. FileNotFoundError, naming the folder, if it is none."""
+    path = Path(path).expanduser()
+    missing = [name for name in ("config.yaml", "run.json", "status.json") if not (path / name).exists()]
+    if missing:
+        raise FileNotFoundError(f"{path} is no run folder: it has no {', no '.join(missing)}")
+    metrics, events = RunDirectory(path).rows()
+    return Run(
+        path=path,
+        config=yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8")),
+        identity=from_json(json.loads((path / "run.json").read_text(encoding="utf-8"))),
+        metrics=metrics,
+        events=events,
+        status=RunDirectory(path).status(),
+    )

@@ -1,0 +1,92 @@
+"""From the gradients of a step to new weights: measure, decide, clip, step. Nothing here waits for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from modernllm.linear import parameter_roles
+from modernllm.loss_scale import DynamicScale, NoScale
+from modernllm.optimizer import Optimizer
+
+Policy = Literal["stop", "skip", "continue"]
+
+LATCH: dict[Policy, Callable[[Tensor, Tensor], Tensor]] = {
+    "stop": torch.maximum,  # set for good: the poisoned step and all after it change nothing
+    "skip": lambda latch, poisoned: poisoned,  # this step changes nothing
+    "continue": lambda latch, poisoned: torch.zeros_like(poisoned),
+}
+"""What becomes of the latch when a step is poisoned (1) or not (0)."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one step leaves on the device, read back later. `held` is 1 if the weights were left alone, `overflowed`
+    if that was the loss scale's doing.
+    """
+
+    step: int
+    lr: float
+    loss: Float[Tensor, ""]
+    norms: Float[Tensor, " n"]
+    held: Float[Tensor, ""]
+    overflowed: Float[Tensor, ""]
+
+
+class Update:
+    """`backward(loss)` for every micro-batch, then one call."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        schedule: Callable[[int], float],
+        clip: float,
+        nonfinite: Policy,
+        scale: NoScale | DynamicScale,
+    ):
+        self.names, self.parameters, _ = zip(*parameter_roles(model), strict=True)
+        self.optimizer, self.schedule, self.clip, self.scale = optimizer, schedule, clip, scale
+        self.peaks = [group["lr"] for group in optimizer.param_groups]
+        self.latched = LATCH[nonfinite]
+        self.latch = torch.zeros((), device=self.parameters[0].device)
+
+    def backward(self, loss: Float[Tensor, ""]) -> None:
+        self.scale.scale(loss).backward()
+
+    def __call__(self, step: int, loss: Float[Tensor, ""]) -> Measured:
+        """`step` counts from 1. The norm is that of all gradients before clipping, tensor by tensor."""
+        present = [p.grad for p in self.parameters if p.grad is not None]
+        self.scale.unscale(present)
+        norms = torch.stack(
+            torch._foreach_norm([p.new_zeros(1) if p.grad is None else p.grad for p in self.parameters])
+        )
+        total = norms.norm()
+        overflowed = self.scale.overflowed(total.isfinite() | ~loss.isfinite())
+        poisoned = 1.0 - (loss.isfinite() & total.isfinite()).float() - overflowed
+        self.latch = self.latched(self.latch, poisoned)
+        held = torch.maximum(self.latch, overflowed)
+        torch.nn.utils.clip_grads_with_norm_(self.parameters, self.clip, total)
+        lr = self.set_rate(step)
+        self.apply(held)
+        self.optimizer.zero_grad(set_to_none=True)
+        return Measured(step, lr, loss, norms, held, overflowed)
+
+    def set_rate(self, step: int) -> float:
+        """The learning rate of this step, as the first group has it."""
+        share = self.schedule(step)
+        for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
+            group["lr"] = peak * share
+        return self.peaks[0] * share
+
+    def apply(self, held: Float[Tensor, ""]) -> None:
+        if self.optimizer.reads_found_inf:
+            self.optimizer.found_inf = held
+            self.optimizer.step()
+        elif not held:  # waits for the device, which costs nothing on a CPU
+            self.optimizer.step()
