@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -49,7 +50,7 @@ class Batch:
         return 0 if self.targets is None else int((self.targets != IGNORED).sum())
 
     def _map(self, function) -> Batch:
-        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        parts: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         return Batch(**{name: part if part is None else function(part) for name, part in parts.items()})
 
     def to(self, device: torch.device) -> Batch:

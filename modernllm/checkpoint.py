@@ -21,7 +21,7 @@ def save(folder: Path, step: int, content: dict[str, Any], keep: int = 2) -> Pat
     """
     path = path_of(folder, step)
     _write(path, lambda file: torch.save({"step": step, **content}, file), content)
-    for old in complete(folder)[keep:]:
+    for old in [*complete(folder)[keep:], *folder.glob("*.tmp")]:  # a killed writer leaves its part behind
         old.unlink()
     return path
 

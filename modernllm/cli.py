@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from modernllm.runs.record import Run
 
 FAILED, MISUSED = 1, 2
+LEADING = ("family", "size", "placement")
 LOG_WIDTH = 160
 """Columns of a table that is no terminal's: the 80 that are assumed there cut names short."""
 Expected = Mapping[tuple[str, ...], Mapping[str, str | None]]
@@ -67,7 +68,7 @@ def run_hydra(task: Callable[[DictConfig], None]) -> None:
 
 def leading(chosen: Mapping[str, str | None]) -> tuple[str, ...]:
     """The overrides that pick other choices: a readout that belongs to its placement is nothing to name."""
-    return tuple(f"{group}={chosen[group]}" for group in ("size", "placement"))
+    return tuple(f"{group}={chosen[group]}" for group in LEADING if chosen.get(group))
 
 
 def job(cfg: DictConfig, expected: Expected) -> tuple[int, Run | None]:
@@ -98,9 +99,9 @@ def asked(expected: Expected) -> Asked:
     from modernllm.experiment import Asked
 
     hydra_config = HydraConfig.get()
-    chosen = {group: choice for group, choice in hydra_config.runtime.choices.items() if "/" not in group}
+    chosen = {group: choice for group, choice in hydra_config.runtime.choices.items() if choice and "/" not in group}
     pairs = (override.lstrip("+").partition("=") for override in hydra_config.overrides.task)
-    implied = expected[leading(chosen)] | {"placement": default_choices()["placement"]}
+    implied = expected[leading(chosen)] | {group: default_choices()[group] for group in LEADING}
     return Asked(chosen, implied, {key: value for key, _, value in pairs})
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from modernllm.attention.cache import State
-from modernllm.batch import Batch, refuse_numbers
+from modernllm.batch import IGNORED, Batch, refuse_numbers
 
 
 @dataclass
@@ -22,6 +22,10 @@ class Context:
     positions: Int[Tensor, "#b t"]
     mask: Bool[Tensor, "#b 1 t s"] | None = None
     segments: Int[Tensor, "b t"] | None = None
+    real: Bool[Tensor, "b t"] | None = None
+    """False at padding; None where there is none."""
+    counted: Bool[Tensor, "b t"] | None = None
+    """True where the loss has a target, so that auxiliary losses are over the same tokens; None without a loss."""
     memory: Tensor | None = None
     """What cross-attention reads."""
     states: list[State] | None = None
@@ -40,6 +44,10 @@ class Context:
     def __post_init__(self) -> None:
         refuse_numbers("Context.mask", self.mask)
 
+    def add_loss(self, name: str, loss: Tensor) -> None:
+        """Layers add up under one name."""
+        self.losses[name] = self.losses.get(name, 0) + loss
+
     @property
     def key_positions(self) -> Int[Tensor, "#b s"]:
         """Positions of all keys: those that `states` holds, then the new ones."""
@@ -47,19 +55,28 @@ class Context:
             return self.positions
         return torch.arange(self.past + self.positions.shape[1], device=self.positions.device)[None]
 
+    def distances(self) -> Int[Tensor, "#b t s"]:
+        """How many tokens of its text a query lies behind a key."""
+        return self.positions[:, :, None] - self.key_positions[:, None, :]
+
+    def seen(self) -> Bool[Tensor, "#b 1 t s"]:
+        """The mask, also where plain causal attention needs none."""
+        if self.mask is not None:
+            return self.mask
+        return (self.distances() >= 0)[:, None]
+
     @classmethod
-    def of(
-        cls, batch: Batch, states: list[State] | None = None, past: int = 0, length: int = 0
-    ) -> Context:
+    def of(cls, batch: Batch, states: list[State] | None = None, past: int = 0, length: int = 0) -> Context:
         """`past` tokens of every row were already seen and are kept in `states`; `length` they may become."""
         n_rows, n_tokens = batch.tokens.shape
         device = batch.tokens.device
         steps = torch.arange(past, past + n_tokens, device=device)
+        counted = None if batch.targets is None else batch.targets != IGNORED
         if batch.mask is None and batch.segments is None:
             mask = None
             if past and n_tokens > 1:
                 mask = (torch.arange(past + n_tokens, device=device) <= steps[:, None])[None, None]
-            return cls(positions=steps[None], mask=mask, states=states, past=past, length=length)
+            return cls(positions=steps[None], mask=mask, counted=counted, states=states, past=past, length=length)
         if past:
             raise ValueError("padding and segments are not kept between the parts of a generation")
         allowed = (steps <= steps[:, None]).expand(n_rows, 1, n_tokens, n_tokens)
@@ -67,9 +84,18 @@ class Context:
         positions = real.cumsum(1) - real  # real tokens before: padding does not shift a row's text
         if batch.mask is not None:
             allowed = allowed & batch.mask[:, None, None, :]
+            counted = None if counted is None else counted & batch.mask
         if batch.segments is not None:
             allowed = allowed & (batch.segments[:, :, None] == batch.segments[:, None, :])[:, None]
             opens = torch.ones_like(batch.segments, dtype=torch.bool)
             opens[:, 1:] = batch.segments[:, 1:] != batch.segments[:, :-1]
             positions = positions - torch.where(opens, positions, 0).cummax(1).values
-        return cls(positions=positions, mask=allowed, segments=batch.segments, states=states, length=length)
+        return cls(
+            positions=positions,
+            mask=allowed,
+            segments=batch.segments,
+            real=batch.mask,
+            counted=counted,
+            states=states,
+            length=length,
+        )

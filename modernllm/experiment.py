@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import DictConfig
+from torch import nn
 
 from modernllm.batch import Batch
 from modernllm.config.build import build, build_model, resolve
@@ -23,6 +24,7 @@ from modernllm.data.ngram import Floors, cached_floors
 from modernllm.data.prepare import TokenizedCorpus, check_ids, prepare
 from modernllm.data.windows import Windows, gather, validation_windows
 from modernllm.generate import generate
+from modernllm.init import named_generator
 from modernllm.logger import Logger
 from modernllm.model import Decoder
 from modernllm.precision import is_deterministic, pick_device, usable_cores
@@ -57,7 +59,7 @@ class Prepared:
 
     config: dict[str, Any]
     data: TokenizedCorpus
-    model: Decoder
+    model: nn.Module
     windows: Windows
     validation: Batch
     identity: dict[str, Any]
@@ -125,8 +127,8 @@ def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
     length, vocab_size = config["model"]["context_length"], config["model"]["vocab_size"]
     for side in ("train", "validation"):
         check_ids(getattr(data, side), vocab_size, data.folder / f"{side}.bin")
+    torch.manual_seed(named_generator(config["seed"], "model").initial_seed())  # for models of other hands, which draw for themselves
     model, dead = build_model(config["model"])
-    assert isinstance(model, Decoder)
     build(config["init"], "init")(model, config["seed"])
     model.to(device)
     windows = Windows(data.train, length, config["trainer"]["batch_size"], config["seed"])
@@ -136,7 +138,7 @@ def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
     hashes = {"corpus": data.corpus_hash, "tokenizer": data.tokenizer_hash, "validation": validation_hash}
     config_hash = identify.digest(identify.scientific(config, hashes, device.type, dead))
     run_id = identify.run_name(asked.choices, asked.expected, dead, config["seed"], config_hash)
-    identity = describe(model, data, floors) | hashes | {
+    identity = describe(model, length, data, floors) | hashes | {
         "run_id": run_id,
         "config_hash": config_hash,
         "device": device.type,
@@ -166,12 +168,12 @@ def numerics(trainer: dict[str, Any], device: torch.device) -> dict[str, Any]:
     }
 
 
-def describe(model: Decoder, data: TokenizedCorpus, floors: Floors) -> dict[str, Any]:
-    forward = identify.forward_flops_per_token(model)
+def describe(model: nn.Module, length: int, data: TokenizedCorpus, floors: Floors) -> dict[str, Any]:
+    forward = identify.forward_flops_per_token(model, length)
     return {
         "parameters": identify.parameter_counts(model),
         "flops_per_token": {"forward": forward, "training": 3 * forward},
-        "cache_bytes_per_token": identify.cache_bytes_per_token(model),
+        "cache_bytes_per_token": identify.cache_bytes_per_token(model) if isinstance(model, Decoder) else None,
         "floors": {"unigram": floors.unigram, "bigram": floors.bigram},
         "text": data.meta,
     }

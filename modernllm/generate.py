@@ -1,10 +1,10 @@
-"""Text from a model, one token after the other, with its cache."""
+"""Text from a model, one token after the other, with its cache where it has one."""
 
 from __future__ import annotations
 
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from modernllm.batch import Batch
 from modernllm.context import Context
@@ -15,7 +15,7 @@ from modernllm.quantities import Count, NonNegative
 
 @torch.no_grad()
 def generate(
-    model: Decoder,
+    model: nn.Module,
     prompt: Int[Tensor, "b t"],
     n_tokens: Count,
     temperature: NonNegative = 1.0,
@@ -27,20 +27,20 @@ def generate(
     generator = torch.Generator().manual_seed(seed)
     n_rows, past = prompt.shape[0], 0
     length = prompt.shape[1] + n_tokens
-    states = model.states(n_rows, length)
+    states = model.states(n_rows, length) if isinstance(model, Decoder) else None
     tokens, new = prompt, prompt
     with evaluating(model):
         for _ in range(n_tokens):
-            batch = Batch(new)
-            logits = model(batch, Context.of(batch, states, past, length))[:, -1].float().cpu()
+            batch = Batch(tokens if states is None else new)
+            context = Context.of(batch) if states is None else Context.of(batch, states, past, length)
+            logits = model(batch, context)[:, -1].float().cpu()
             past += new.shape[1]
             if not logits.isfinite().all():
                 break
             if temperature == 0:
                 new = logits.argmax(-1, keepdim=True)
             else:
-                shares = (logits / temperature).softmax(-1)
-                new = torch.multinomial(shares, 1, generator=generator)
+                new = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)
             new = new.to(prompt.device)
             tokens = torch.cat((tokens, new), 1)
     return tokens

@@ -1,9 +1,9 @@
-"""Parameters say what they are for, where they are made; initialisation and weight decay go by that role."""
+"""Parameters say what they are for, where they are made; initialisation, decay and muP's rates go by that role."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from torch import nn
 
@@ -12,12 +12,21 @@ Role = Literal[
     "small_embedding",  # token table that is also the head, or is scaled up on reading
     "position",  # learned position table
     "hidden",  # a matrix inside a sublayer
+    "score",  # such a matrix, of queries or keys: what it makes is only compared
     "gate",  # a matrix whose output gates another
     "stream",  # a matrix that writes into the residual stream
     "head",  # stream to logits
     "gain",  # multiplies a normalised vector
+    "scale",  # multiplies, from a start of its module's own
     "bias",  # is added
 ]
+
+
+class Start(NamedTuple):
+    """N(mean, std^2): what a module that lists it in `starts` asks for, whatever the initialisation."""
+
+    mean: float = 0.0
+    std: float = 0.0
 
 
 class Linear(nn.Linear):
@@ -41,3 +50,12 @@ def parameter_roles(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, Role]
                 seen.add(parameter)
                 default = "hidden" if parameter.ndim > 1 else "bias" if name == "bias" else "gain"
                 yield f"{prefix}.{name}".lstrip("."), parameter, roles.get(name, default)
+
+
+def parameter_starts(model: nn.Module) -> dict[nn.Parameter, Start]:
+    """The parameters whose start is their module's own."""
+    return {
+        module.get_parameter(name): start
+        for module in model.modules()
+        for name, start in getattr(module, "starts", {}).items()
+    }

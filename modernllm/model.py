@@ -60,9 +60,10 @@ class Decoder(nn.Module):
         self.position = position(dim, n_heads, head_dim, context_length)
         self.dropout = nn.Dropout(dropout)
         make_norm, make_branch = partial(norm, dim), partial(branch, dim, n_layers)
-        make_expert = partial(activation, dim, hidden, bias=bias, dropout=dropout)
-        sublayers = layers(
-            lambda layer: attention(
+        make_expert = partial(activation, dim, hidden=hidden, bias=bias, dropout=dropout)
+
+        def mix(layer: int, kind: Callable[..., nn.Module] = attention) -> nn.Module:
+            return kind(
                 dim,
                 n_heads,
                 n_kv_heads,
@@ -72,10 +73,12 @@ class Decoder(nn.Module):
                 bias=bias,
                 dropout=dropout,
                 qk_norm=partial(qk_norm, norm),
-            ),
-            lambda layer: moe(make_expert, dim),
-            n_layers,
-        )
+            )
+
+        def feed(layer: int, kind: Callable[..., nn.Module] = moe) -> nn.Module:
+            return kind(make_expert, dim)
+
+        sublayers = layers(mix, feed, n_layers)
         self.blocks = nn.ModuleList(
             block(
                 sublayers(layer),
@@ -96,7 +99,7 @@ class Decoder(nn.Module):
         stream = self.blocks[0].open(x)
         for block in self.blocks:
             stream = block(stream, context)
-        return self.head(self.readout(stream))
+        return self.head(self.blocks[-1].close(stream, self.readout))
 
     def states(self, batch: int, length: int) -> list[State]:
         """Empty caches, one a layer, for generating `batch` rows of up to `length` tokens."""

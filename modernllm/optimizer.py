@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from modernllm.linear import Role, parameter_roles
 from modernllm.quantities import NonNegative, Positive, Probability
 
-DECAYED: tuple[Role, ...] = ("hidden", "gate", "stream", "head")
+DECAYED: tuple[Role, ...] = ("hidden", "score", "gate", "stream", "head")
 """Matrices. Tables, gains and biases are not decayed: shrinking them only changes a scale."""
 
 Decay = Literal["coupled", "independent"]
@@ -24,11 +24,11 @@ Decay = Literal["coupled", "independent"]
 is no sweep over decay (Wortsman et al., 2023)."""
 
 
+@runtime_checkable
 class Optimizer(Protocol):
     """What the trainer uses."""
 
     reads_found_inf: bool
-    found_inf: Tensor
 
     @property
     def param_groups(self) -> list[dict[str, Any]]: ...
@@ -45,7 +45,7 @@ def parameter_groups(
     decay: Decay = "coupled",
 ) -> list[dict[str, Any]]:
     """Every parameter in exactly one group; one group for each rate (lr times the parameter's own `lr_scale`) and
-    kind (decayed or not).
+    kind (decayed or not). A scaled rate leaves the decay as it is (as in mup's MuAdamW).
     """
     groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
     for _, parameter, role in parameters:
@@ -55,7 +55,7 @@ def parameter_groups(
         {
             "params": members,
             "lr": lr * scale,
-            "weight_decay": 0.0 if not decayed else weight_decay / (lr * scale if decay == "independent" else 1),
+            "weight_decay": weight_decay / scale / (lr if decay == "independent" else 1) if decayed else 0.0,
         }
         for (decayed, scale), members in sorted(groups.items(), key=lambda item: item[0], reverse=True)
     ]
@@ -163,7 +163,8 @@ class Muon:
         weight_decay: NonNegative,
     ):
         everything = list(parameter_roles(model))
-        inside = [entry for entry in everything if entry[2] in ("hidden", "gate", "stream") and entry[1].ndim == 2]
+        matrices: tuple[Role, ...] = ("hidden", "score", "gate", "stream")
+        inside = [entry for entry in everything if entry[2] in matrices and entry[1].ndim == 2]
         names = {name for name, _, _ in inside}
         outside = [entry for entry in everything if entry[0] not in names]
         self.muon = torch.optim.Muon(

@@ -86,7 +86,7 @@ class Update:
 
     def apply(self, held: Float[Tensor, ""]) -> None:
         if self.optimizer.reads_found_inf:
-            self.optimizer.found_inf = held
+            self.optimizer.found_inf = held  # type: ignore[attr-defined]
             self.optimizer.step()
         elif not held:  # waits for the device, which costs nothing on a CPU
             self.optimizer.step()

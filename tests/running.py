@@ -129,7 +129,10 @@ def small(*overrides: str) -> tuple[str, ...]:
 
 def run(*overrides: str) -> tuple[int, Run]:
     """`experiment.run` of SMALL and these."""
-    words = small(*overrides)
+    return run_exactly(*small(*overrides))
+
+
+def run_exactly(*words: str) -> tuple[int, Run]:
     cfg, chosen = compose_with_choices(words)
     return experiment.run(cfg, asked(chosen, words))
 

@@ -29,6 +29,19 @@ def test_one_more_token_needs_no_mask_and_several_do() -> None:
     assert three.mask[0, 0].int().tolist() == [[1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 0], [1] * 7]
 
 
+def test_keys_and_their_distances() -> None:
+    """Positions of what is kept come before the new ones, and a query sees what does not lie ahead."""
+    for n_tokens, past in ((5, 0), (1, 4), (3, 4)):
+        context = Context.of(Batch(TOKENS[:, :n_tokens]), [], past)
+        assert context.key_positions.tolist() == [list(range(past + n_tokens))]
+        expected = [[t - s for s in range(past + n_tokens)] for t in range(past, past + n_tokens)]
+        assert context.distances()[0].tolist() == expected
+        assert context.seen()[0, 0].tolist() == [[distance >= 0 for distance in row] for row in expected]
+    padded = Context.of(Batch(TOKENS, mask=torch.tensor([[False, True, True, False, True]] * 3)))
+    assert padded.key_positions[0].tolist() == padded.positions[0].tolist() == [0, 0, 1, 2, 2]
+    assert padded.seen() is padded.mask
+
+
 @given(
     rows=st.lists(
         st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=9, max_size=9), min_size=1, max_size=3

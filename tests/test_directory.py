@@ -19,7 +19,7 @@ import torch
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from running import SMALL, command, run
+from running import run
 
 from modernllm.report.summary import result
 from modernllm.runs import directory as module
@@ -32,7 +32,6 @@ from modernllm.runs.directory import (
     write_atomically,
 )
 from modernllm.runs.record import load_run
-from modernllm.trainer import Trainer
 
 
 def strict(text: str) -> Any:
@@ -63,9 +62,7 @@ def test_non_finite_numbers_stay_apart_and_the_json_strict(kind: Any, held: RunD
     """F-80."""
     numbers = [math.nan, math.inf, -math.inf, 0.5]
     for step, number in enumerate(numbers):
-        held.metrics(
-            {"step": step, "loss": kind(number), "grad": {"block.0": kind(number), "all": [kind(number)]}}
-        )
+        held.metrics({"step": step, "loss": kind(number), "grad": {"block.0": kind(number), "all": [kind(number)]}})
     lines = (held.path / "metrics.jsonl").read_text().splitlines()
     assert [strict(line)["loss"] for line in lines] == ["NaN", "Infinity", "-Infinity", 0.5]
     rows, _ = held.rows()
@@ -76,11 +73,7 @@ def test_non_finite_numbers_stay_apart_and_the_json_strict(kind: Any, held: RunD
 
 
 PLAIN = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.text(max_size=5).map("x".__add__),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5).map("x".__add__),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
 )
 
@@ -129,10 +122,19 @@ def test_truncate_drops_what_came_later_and_a_torn_line(tmp_path: Path) -> None:
     metrics, events = again.rows()
     assert [row["step"] for row in metrics] == [1, 2, 3, 4]
     assert metrics[1]["loss"] == math.inf
-    assert events == [
-        {"step": step, "kind": "kind", "message": f"at {step}", "more": step} for step in range(1, 4)
-    ]
+    assert events == [{"step": step, "kind": "kind", "message": f"at {step}", "more": step} for step in range(1, 4)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "metrics.jsonl"]
+
+
+def test_what_is_recorded_after_truncating_is_kept(held: RunDirectory) -> None:
+    for step in (1, 2):
+        held.metrics({"step": step})
+        held.event("kind", step, "")
+    held.truncate(1)
+    held.metrics({"step": 3})
+    held.event("kind", 4, "")
+    metrics, events = held.rows()
+    assert ([row["step"] for row in metrics], [event["step"] for event in events]) == ([1, 3], [1, 4])
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,9 +210,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_a_running_run_is_refused_and_a_dead_one_is_interrupted(
-    tmp_path: Path, holder: subprocess.Popen[str]
-) -> None:
+def test_a_running_run_is_refused_and_a_dead_one_is_interrupted(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     """F-69 and F-86."""
     mine = RunDirectory(tmp_path / "run")
     assert mine.status()["status"] == "running"
@@ -229,70 +229,20 @@ def test_a_running_run_is_refused_and_a_dead_one_is_interrupted(
 
 def test_a_run_without_a_status_has_none(tmp_path: Path) -> None:
     assert RunDirectory(tmp_path).status() == {}
-    with pytest.raises(
-        FileNotFoundError, match=r"is no run folder: it has no config\.yaml, no run\.json, no status"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"is no run folder: it has no config\.yaml, no run\.json, no status"):
         load_run(tmp_path)
 
 
-# --- how a run ends (F-86)
-
-
-@pytest.mark.parametrize(
-    ("ends", "status", "code"),
-    [
-        (RuntimeError("out of luck"), "failed", 1),
-        (OSError(28, "no room"), "failed", 1),
-        (SystemExit(0), "failed", 1),
-        (KeyboardInterrupt(), "interrupted", 130),
-    ],
-    ids=repr,
-)
-def test_the_status_tells_the_end_and_the_same_command_goes_on(
-    ends: BaseException, status: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    words, step = ("trainer.steps=4", "trainer.checkpoint_every=1", f"out={tmp_path}"), Trainer.train_step
-
-    def dies_in_step_3(self: Trainer) -> Any:
-        assert {"config.yaml", "run.json", "status.json"} <= {
-            p.name for p in self.recorder.directory.path.iterdir()
-        }
-        if self.step == 2:
-            raise ends
-        return step(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "train_step", dies_in_step_3)
-        assert command(patch, *SMALL, *words) == code
-    (folder,) = (tmp_path / "default").iterdir()
-    left = strict((folder / "status.json").read_text())
-    assert left["status"] == status
-    assert left["reason"].startswith(type(ends).__name__)
-    told = capsys.readouterr().err
-    assert ("Traceback" in told) == isinstance(ends, RuntimeError | SystemExit)
-    assert ("error: [Errno 28] no room" in told) == isinstance(ends, OSError)
-    assert load_run(folder).status["status"] == status
-    assert load_run(folder).word == status
-    assert math.isnan(load_run(folder).val_loss)
-
-    code, done = run(*words)
-    assert (code, done.path, done.status["status"]) == (0, folder, "finished")
-    assert [row["step"] for row in done.metrics if "grad_norm" in row] == [1, 2, 3, 4]
-    assert [event["step"] for event in done.events if event["kind"] == "resume"] == [2]
+# --- a run that is done
 
 
 def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
     code, done = run("trainer.steps=2", f"out={tmp_path}")
-    before = {
-        path: (path.stat().st_mtime_ns, path.read_bytes()) for path in done.path.rglob("*") if path.is_file()
-    }
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in done.path.rglob("*") if path.is_file()}
     started = time.monotonic()
     again, same = run("trainer.steps=2", f"out={tmp_path}", "trainer.micro_batch=1", "trainer.eval_every=1")
     assert time.monotonic() - started < 5
     assert (code, again) == (0, 0)
     assert list(result(same)) == list(result(done))
-    after = {
-        path: (path.stat().st_mtime_ns, path.read_bytes()) for path in done.path.rglob("*") if path.is_file()
-    }
+    after = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in done.path.rglob("*") if path.is_file()}
     assert before == after

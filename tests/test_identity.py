@@ -27,15 +27,15 @@ from modernllm.runs.identity import (
     scientific,
 )
 
+ROOT = Path(__file__).parents[1]
 CONFIG = resolve(compose(["size=nano", "data=synthetic"]))
 HASHES = {"corpus": "c", "tokenizer": "t", "validation": "v"}
 
 ELSEWHERE = {"data", "tokenizer"}
 """Sections that act through the hashes of what they make."""
-WATCHED = {"logger", "telemetry", "out", "study", "cache", "overwrite", "allow_targets"}
-RUN_LEVEL = {
-    f"trainer.{key}" for key in ("micro_batch", "threads", "eval_every", "checkpoint_every", "device")
-}
+WATCHED = {"logger", "telemetry", "out", "study", "cache", "overwrite", "resume", "allow_targets"}
+UNHASHED = ["micro_batch", "threads", "device", "deterministic", "compile", "eval_every", "checkpoint_every", "keep"]
+RUN_LEVEL = {f"trainer.{key}" for key in UNHASHED}
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -86,9 +86,17 @@ def test_the_sections_are_known() -> None:
         "seed",
     }
     assert {".".join(leaf) for leaf in LEAVES} >= RUN_LEVEL
-    assert set(CONFIG["trainer"]) == {key.partition(".")[2] for key in RUN_LEVEL} | {
-        *("_target_", "_partial_", "steps", "batch_size", "clip", "precision", "validation_tokens")
-    }
+    scientific_keys = [
+        "_target_",
+        "_partial_",
+        "steps",
+        "batch_size",
+        "clip",
+        "nonfinite",
+        "precision",
+        "validation_tokens",
+    ]
+    assert set(CONFIG["trainer"]) == {*UNHASHED, *scientific_keys}
 
 
 @pytest.mark.parametrize("name", HASHES)
@@ -136,7 +144,7 @@ def plain() -> str:
         ["logger=wandb", "logger.project=p", "telemetry.every=1"],
         ["trainer.micro_batch=1", "trainer.threads=2", "trainer.eval_every=1", "trainer.checkpoint_every=1"],
         ["trainer=smoke", "trainer.device=cpu"],
-        ["norm=rmsnorm", "placement=pre", "readout=norm", "seed=0", "model.dropout=0"],
+        ["norm=rmsnorm", "placement=pre", "readout=norm", "seed=0", "model.dropout=0.0"],
         ["allow_targets=[collections.Counter]", "model.vocab_size=259"],
     ],
     ids=" ".join,
@@ -167,11 +175,7 @@ def test_another_run_has_another_name(words: list[str], name: str, plain: str) -
 
 def test_a_dead_switch_is_said_and_makes_no_second_run() -> None:
     rms, layer = prepare("placement=none"), prepare("placement=none", "norm=layernorm")
-    assert (
-        rms.run_id
-        == layer.run_id
-        == f"nano-data_synthetic-placement_none-s0-{rms.identity['config_hash'][:10]}"
-    )
+    assert rms.run_id == layer.run_id == f"nano-data_synthetic-placement_none-s0-{rms.identity['config_hash'][:10]}"
     assert (rms.dead, layer.dead) == (["norm"], ["norm"])
     assert layer.identity["dead_switches"] == {"norm": "layernorm"}
     read = prepare("placement=none", "readout=norm", "norm=layernorm")
@@ -255,19 +259,24 @@ def test_each_parameter_is_counted_once(words: list[str], head: int, embedding: 
 # --- where it ran
 
 
-def test_the_commit_is_that_of_the_source_from_any_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commit_is_that_of_the_source_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """F-72."""
-    done = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True
-    )
+    done = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True)
     monkeypatch.chdir(tmp_path)
     state = code_state()
     assert state["commit"] == (done.stdout.strip() or None)
     assert (state["dirty"] is None) == (state["commit"] is None)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert code_state() == {"commit": None, "dirty": None}
+
+
+def test_no_source_is_ignored_by_git() -> None:
+    """A pattern for a folder of results once kept a folder of the package out of the repository."""
+    sources = [str(path) for place in ("modernllm", "configs", "tests") for path in (ROOT / place).rglob("*.yaml")]
+    sources += [str(path) for path in (ROOT / "modernllm").rglob("*.py")]
+    done = subprocess.run(["git", "-C", str(ROOT), "check-ignore", *sources], capture_output=True, text=True)
+    assert len(sources) > 50
+    assert done.stdout == ""
 
 
 def test_versions_are_recorded_and_a_missing_package_is_null() -> None:

@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 import torch
-from models import VOCAB, choices, config, label, made, tiny, windows
+from models import VOCAB, choices, config, label, made, made_fast, paired, tiny, windows
 from torch import Tensor, nn
 
 from modernllm.init import GPT2, FanIn, named_generator
@@ -30,19 +30,13 @@ def drawn(model: Decoder) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("activation", choices("activation"))
 @pytest.mark.parametrize("attention", choices("attention"))
-def test_gpt2_is_small_in_all_and_smaller_in_what_writes_into_the_stream(
-    attention: str, activation: str
-) -> None:
+def test_gpt2_is_small_and_smaller_in_what_writes_into_the_stream(attention: str, activation: str) -> None:
     """F-21: 0.02, and 0.02 / sqrt(2 L) for `out`, whatever the sublayers are made of (the gate, for one)."""
-    found = drawn(made(config(attention, activation, "init=gpt2"), n_layers=LAYERS))
+    cfg = {**paired(attention, activation), "init": config("init=gpt2")["init"]}
+    found = drawn(made_fast(cfg, n_layers=LAYERS))
     writers = {name for name in found if ".out." in name}
     assert writers == {"attention.out.weight", "feedforward.out.weight"}
-    assert set(found) - writers >= {
-        "embedding.weight",
-        "head.weight",
-        "attention.q.weight",
-        "feedforward.up.weight",
-    }
+    assert set(found) - writers >= {"embedding.weight", "head.weight", "feedforward.up.weight"}
     for name, values in found.items():
         expected = 0.02 / 4 if name in writers else 0.02
         assert float(values.std()) == pytest.approx(expected, rel=0.1)
@@ -53,15 +47,13 @@ def test_gpt2_is_small_in_all_and_smaller_in_what_writes_into_the_stream(
 @pytest.mark.parametrize("attention", choices("attention"))
 def test_fanin_keeps_the_scale_of_the_input(attention: str, activation: str) -> None:
     """1/sqrt(inputs) for every matrix, 1 for the vectors of tokens and positions."""
-    model = made(config(attention, activation, "position=learned"), n_layers=LAYERS)
-    hidden = model.get_parameter("blocks.0.sublayers.feedforward.out.weight").shape[1]
-    assert hidden == (88 if "swiglu" in activation else 128)
+    cfg = paired(attention, activation)
+    cfg["model"]["position"] = config("position=learned")["model"]["position"]
+    model = made_fast(cfg, n_layers=LAYERS)
     for name, values in drawn(model).items():
-        expected = {
-            "embedding.weight": 1.0,
-            "position.table": 1.0,
-            "feedforward.out.weight": hidden**-0.5,
-        }.get(name, DIM**-0.5)
+        inside = name.startswith(("attention", "feedforward"))
+        n_inputs = model.get_parameter(f"blocks.0.sublayers.{name}").shape[-1] if inside else DIM
+        expected = 1.0 if name in ("embedding.weight", "position.table") else n_inputs**-0.5
         assert float(values.std()) == pytest.approx(expected, rel=0.1)
 
 
@@ -77,9 +69,7 @@ def test_fanin_keeps_the_scale_of_the_input(attention: str, activation: str) -> 
     ids=label,
 )
 def test_a_table_that_is_head_or_is_scaled_up_starts_small(made_of: list[str], std: float) -> None:
-    assert float(tiny(*made_of).embedding.get_parameter("weight").detach().std()) == pytest.approx(
-        std, rel=0.1
-    )
+    assert float(tiny(*made_of).embedding.get_parameter("weight").detach().std()) == pytest.approx(std, rel=0.1)
 
 
 @pytest.mark.parametrize("init", choices("init"))
@@ -96,9 +86,7 @@ class Writers(nn.Module):
 
     def __init__(self, *names: str):
         super().__init__()
-        self.blocks = nn.ModuleList(
-            [nn.ModuleDict({name: Linear(64, 64, False, "stream") for name in names})]
-        )
+        self.blocks = nn.ModuleList([nn.ModuleDict({name: Linear(64, 64, False, "stream") for name in names})])
 
 
 def test_a_name_decides_the_stream_of_numbers_and_nothing_else() -> None:
@@ -118,9 +106,7 @@ def test_seeds_and_layers_differ() -> None:
     """No two layers, and no two seeds, are correlated."""
     q = torch.stack(
         [
-            made(config(), seed, n_layers=LAYERS).get_parameter(
-                f"blocks.{layer}.sublayers.attention.q.weight"
-            )
+            made(config(), seed, n_layers=LAYERS).get_parameter(f"blocks.{layer}.sublayers.attention.q.weight")
             for seed in (0, 1)
             for layer in range(LAYERS)
         ]

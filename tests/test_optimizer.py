@@ -64,7 +64,7 @@ def test_the_formula() -> None:
 def test_groups_by_role() -> None:
     model = nn.ModuleDict({role: Linear(2, 2, bias=True, role=role) for role in get_args(Role)})
     decayed, kept = adamw(model).param_groups
-    assert decayed["params"] == [model[role].weight for role in ("hidden", "gate", "stream", "head")]
+    assert decayed["params"] == [model[role].weight for role in ("hidden", "score", "gate", "stream", "head")]
     assert decayed["weight_decay"] == DECAY
     assert kept["weight_decay"] == 0.0
     assert len(kept["params"]) == 9 + 5

@@ -83,6 +83,14 @@ def test_divergence_shows_in_the_training_loss_too() -> None:
     assert verdict(2.0, [*curve(2.0, 950), *[6.0] * 50]).outcome == "diverged"
 
 
+def test_a_skipped_step_hides_no_divergence() -> None:
+    """Its loss may be NaN, and a mean with NaN in it compares with nothing."""
+    blown = [*curve(2.0, 190), *[9.0] * 9, math.nan]
+    assert verdict(2.0, blown, skipped_steps=1).reason == "loss 9.000, above 5.500 at initialisation"
+    assert verdict(9.0, [*curve(2.0, 199), math.nan], skipped_steps=1).outcome == "diverged"
+    assert verdict(1.6, [math.nan] * 200, skipped_steps=200).outcome == "degraded"
+
+
 @pytest.mark.parametrize(("steps", "outcome"), [(9, None), (10, "diverged")])
 def test_divergence_takes_ten_steps(steps: int, outcome: Outcome | None) -> None:
     assert verdict(6.0, [6.0] * steps).outcome == outcome
@@ -105,7 +113,9 @@ def test_floors_that_lie_together_leave_it_undecided() -> None:
 
 
 def test_skipped_steps_degrade_what_would_be_ok() -> None:
-    assert verdict(1.6, skipped_steps=3) == Verdict("degraded", "3 steps were skipped", pytest.approx(1.5))
+    found = verdict(1.6, skipped_steps=3)
+    assert (found.outcome, found.reason) == ("degraded", "3 steps were skipped")
+    assert found.progress == pytest.approx(1.5)
     assert verdict(3.0, skipped_steps=3).outcome == "stalled"
     assert verdict(6.0, skipped_steps=3).outcome == "diverged"
 

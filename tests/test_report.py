@@ -61,12 +61,12 @@ def printed(width: int = 120) -> tuple[rich.console.Console, io.StringIO]:
 @pytest.mark.parametrize(
     ("values", "low", "high", "bars"),
     [
-        ([], 0, 1, ""),
-        (range(8), 0, 7, "▁▂▃▄▅▆▇█"),
-        ([7, 0], 0, 7, "█▁"),
-        ([-5, 12, 3.5], 0, 7, "▁█▅"),
-        ([3, 3], 3, 3, "▁▁"),
-        ([0, math.nan, 7, math.inf, -math.inf], 0, 7, "▁×█××"),
+        ([], 0.0, 1.0, ""),
+        ([float(i) for i in range(8)], 0.0, 7.0, "▁▂▃▄▅▆▇█"),
+        ([7.0, 0.0], 0.0, 7.0, "█▁"),
+        ([-5.0, 12.0, 3.5], 0.0, 7.0, "▁█▅"),
+        ([3.0, 3.0], 3.0, 3.0, "▁▁"),
+        ([0.0, math.nan, 7.0, math.inf, -math.inf], 0.0, 7.0, "▁×█××"),
     ],
 )
 def test_sparkline(values: Any, low: float, high: float, bars: str) -> None:
@@ -74,10 +74,10 @@ def test_sparkline(values: Any, low: float, high: float, bars: str) -> None:
 
 
 def test_sparkline_takes_means_of_equal_pieces() -> None:
-    assert sparkline([0, 2, 2, 4, 4, 6, 6, 8], 0, 7, width=4) == "▂▄▆█"
-    assert sparkline([1] * 100, 0, 7, width=24) == "▂" * 24
-    assert sparkline([*[1.0] * 99, math.nan], 0, 7, width=10) == "▂" * 9 + "×"
-    assert len(sparkline(range(1000), 0, 999)) == 24
+    assert sparkline([0.0, 2.0, 2.0, 4.0, 4.0, 6.0, 6.0, 8.0], 0.0, 7.0, width=4) == "▂▄▆█"
+    assert sparkline([1.0] * 100, 0.0, 7.0, width=24) == "▂" * 24
+    assert sparkline([*[1.0] * 99, math.nan], 0.0, 7.0, width=10) == "▂" * 9 + "×"
+    assert len(sparkline([float(i) for i in range(1000)], 0.0, 999.0)) == 24
 
 
 def test_gradient_norms_by_depth_are_on_a_log_scale() -> None:
@@ -166,9 +166,7 @@ def test_values_are_no_markup_and_no_line_of_words_is_broken() -> None:
 
 def test_a_table_of_runs_without_any_finite_loss() -> None:
     console, out = printed()
-    sweep_table(
-        [made([math.nan], math.nan, overrides={"seed": seed}, outcome="nonfinite") for seed in "01"], console
-    )
+    sweep_table([made([math.nan], math.nan, overrides={"seed": seed}, outcome="nonfinite") for seed in "01"], console)
     assert out.getvalue().count("nonfinite") == 4
 
 
@@ -239,12 +237,9 @@ def test_the_opening_says_what_it_is_and_what_was_asked_for_in_vain() -> None:
     lines = list(opening(prepared.identity, prepared.config, prepared.data))
     total = sum(p.numel() for p in prepared.model.parameters())
     assert lines[0] == (
-        f"nano: {total:,} parameters, 2 layers of width 32, 7 steps of 4 x 32 tokens "
-        f"on {prepared.identity['device']}"
+        f"nano: {total:,} parameters, 2 layers of width 32, 7 steps of 4 x 32 tokens on {prepared.identity['device']}"
     )
-    assert lines[1].startswith(
-        "norm=layernorm placement=none position=rope activation=swiglu attention=mha init=fanin"
-    )
+    assert lines[1].startswith("norm=layernorm placement=none position=rope activation=swiglu attention=mha init=fanin")
     assert lines[2] == (
         f"data=synthetic tokenizer=byte: {len(prepared.data.train):,} training and "
         f"{len(prepared.data.validation):,} validation tokens"
@@ -297,7 +292,7 @@ def test_the_epilogue_shows_what_it_writes_and_where_it_is(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("placement", ["pre", "post", "none"])
-def test_what_is_suggested_works(placement: str) -> None:
+def test_what_is_suggested_is_a_sound_configuration(placement: str) -> None:
     commands = suggestions(default_choices() | {"placement": placement})
     assert len(commands) == 2
     for command in commands:

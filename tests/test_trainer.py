@@ -17,7 +17,21 @@ from typing import Any
 import pytest
 import torch
 from models import LENGTH, VOCAB, tiny, windows
-from running import SMALL, TRAIN, copied, data, events, fit, metrics, optimizer, prepare, run, same, trainer
+from running import (
+    SMALL,
+    TRAIN,
+    copied,
+    data,
+    events,
+    fit,
+    metrics,
+    optimizer,
+    prepare,
+    run,
+    run_exactly,
+    same,
+    trainer,
+)  # fmt: skip
 from torch import Tensor, nn
 
 from modernllm import checkpoint
@@ -28,7 +42,6 @@ from modernllm.generate import generate
 from modernllm.objective import Objective
 from modernllm.optimizer import SGD
 from modernllm.trainer import Trainer
-
 
 OPTIMIZERS = list(read_tree([CONFIG_DIR])["optimizer"])
 
@@ -115,12 +128,8 @@ def test_the_logged_loss_is_weighted_by_tokens(rows: list[list[int]], loss: floa
     assert row["loss"] == pytest.approx(loss, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("clip", "clipped", "moved"), [(1.0, True, 1.0), (math.inf, False, 3.7), (4.0, False, 3.7)]
-)
-def test_the_logged_norm_is_that_before_clipping(
-    clip: float, clipped: bool, moved: float, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("clip", "clipped", "moved"), [(1.0, True, 1.0), (math.inf, False, 3.7), (4.0, False, 3.7)])
+def test_the_logged_norm_is_that_before_clipping(clip: float, clipped: bool, moved: float, tmp_path: Path) -> None:
     """F-34, on a gradient of norm 3.7: at p = 1/2 it is scale (1/2, -1/2)."""
     model = Known([math.log(2)], scale=3.7 * math.sqrt(2))
     row, weights = one_step(tmp_path, model, known_batch([[0, 0]]), clip=clip)
@@ -134,9 +143,7 @@ def test_the_norms_of_the_layers_add_up_and_a_tied_weight_counts_once(head: str,
     model = tiny(f"head={head}")
     nats, _ = Objective(model)(data(0))
     (nats / data(0).n_targets).backward()
-    whole = math.sqrt(
-        sum(float(p.grad.double().square().sum()) for p in model.parameters() if p.grad is not None)
-    )
+    whole = math.sqrt(sum(float(p.grad.double().square().sum()) for p in model.parameters() if p.grad is not None))
     fit(trainer(tmp_path, tiny(f"head={head}"), steps=1))
     (row,), (layers,) = metrics(tmp_path), metrics(tmp_path, "grad")
     parts = ["embedding", "block.0", "block.1", "readout", *(["head"] if head == "untied" else [])]
@@ -277,6 +284,63 @@ def test_a_signal_while_the_host_reads_late_saves_no_poisoned_step(tmp_path: Pat
     assert checkpoint.complete(tmp_path / "checkpoints") == []
 
 
+def test_a_poisoned_step_may_be_skipped(tmp_path: Path) -> None:
+    """The rest of the run is what it is without that step's update; the row and an event say so."""
+    made, seen = poisoned(tmp_path, 3, math.nan, nonfinite="skip", micro_batch=1)
+    ending = fit(made)
+    assert (ending.step, ending.first_nonfinite_step) == (20, None)
+    assert same(seen[3], seen[2])
+    assert not same(seen[4], seen[3])
+    assert all(value.isfinite().all() for value in copied(made.model).values())
+    assert [row["step"] for row in metrics(tmp_path, "skipped")] == [3]
+    (event,) = events(tmp_path, "skipped")
+    assert (event["step"], event["gradients"]) == (3, ["blocks.1.sublayers.attention.q.weight"])
+    assert event["message"].endswith("are not finite; skipped")
+    assert checkpoint.complete(tmp_path / "checkpoints")[0].name == "step-00000020.pt"
+
+
+def test_a_poisoned_step_may_be_taken_but_never_saved(tmp_path: Path) -> None:
+    made, seen = poisoned(tmp_path, 7, math.nan, nonfinite="continue", checkpoint_every=5)
+    ending = fit(made)
+    assert (ending.step, ending.first_nonfinite_step) == (20, 7)
+    assert seen[7]["embedding.weight"].isnan().all()  # clipping by a norm that is NaN spreads it
+    assert [event["step"] for event in events(tmp_path, "nonfinite")] == [7]
+    assert [row["step"] for row in metrics(tmp_path)] == list(range(1, 21))
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000005.pt"]
+
+
+def test_an_overflow_of_the_loss_scale_is_skipped_and_kept(tmp_path: Path) -> None:
+    """F-42: the scale is halved, the step left out, and both survive a resume."""
+    made, seen = poisoned(tmp_path, 3, math.inf, precision="fp16", checkpoint_every=5)
+    assert fit(made).first_nonfinite_step is None
+    assert same(seen[3], seen[2])
+    assert (float(made.scale.value), float(made.scale.calm)) == (2.0**15, 17.0)
+    assert [event["step"] for event in events(tmp_path, "overflow")] == [3]
+    again = trainer(tmp_path, tiny(), precision="fp16")
+    again.resume()
+    again.recorder.directory.release()
+    assert (float(again.scale.value), float(again.scale.calm)) == (2.0**15, 17.0)
+
+
+def test_the_best_and_the_last_weights_are_kept_by_themselves(tmp_path: Path) -> None:
+    """The best is not the last where training goes wrong in the end."""
+    model, seen = tiny("head=tied"), {}
+
+    def train(step: int) -> Batch:
+        seen[step] = copied(model)
+        return data(0) if step < 12 else data(step)
+
+    made = trainer(tmp_path, model, train, validation=[data(0)], eval_every=4, schedule=lambda step: 10.0)
+    fit(made)
+    rows = metrics(tmp_path, "val_loss")[1:]
+    best = min(rows, key=lambda row: row["val_loss"])["step"]
+    assert 4 <= best < 20
+    for name, expected in (("best", seen[best]), ("final", copied(model))):
+        kept = tiny("head=tied", seed=1)
+        checkpoint.load_weights(tmp_path / "checkpoints" / f"{name}.safetensors", kept)
+        assert same(copied(kept), expected)
+
+
 # --- what must not change training
 
 
@@ -309,9 +373,7 @@ def test_watching_changes_nothing(
     assert same(copied(made.model), undisturbed[1])
 
 
-def test_sampling_changes_nothing(
-    tmp_path: Path, undisturbed: tuple[list[dict[str, Any]], dict[str, Tensor]]
-) -> None:
+def test_sampling_changes_nothing(tmp_path: Path, undisturbed: tuple[list[dict[str, Any]], dict[str, Tensor]]) -> None:
     model, written = tiny("model.dropout=0.1"), []
 
     def train(step: int) -> Batch:
@@ -358,12 +420,8 @@ def test_every_variant_sees_the_same_batches_and_seeds_see_others() -> None:
     mine, theirs = copied(first.model), copied(others[0].model)
     assert sum(torch.equal(mine[name], theirs[name]) for name in mine.keys() & theirs.keys()) > 15
     seeded = prepare("seed=1")
-    assert not any(
-        torch.equal(seeded.windows(step).tokens, batch.tokens) for step, batch in enumerate(batches)
-    )
-    assert not any(
-        torch.equal(copied(seeded.model)[name], value) for name, value in mine.items() if value.ndim > 1
-    )
+    assert not any(torch.equal(seeded.windows(step).tokens, batch.tokens) for step, batch in enumerate(batches))
+    assert not any(torch.equal(copied(seeded.model)[name], value) for name, value in mine.items() if value.ndim > 1)
     assert seeded.identity["validation"] == first.identity["validation"]
 
 
@@ -419,9 +477,7 @@ class Killed(Exception):
 
 def straight(folder: Path, choice: str = "adamw", **changed: Any) -> Trainer:
     model = tiny("model.dropout=0.1")
-    made = trainer(
-        folder, model, optimizer=optimizer(model, choice), micro_batch=3, eval_every=4, every=3, **changed
-    )
+    made = trainer(folder, model, optimizer=optimizer(model, choice), micro_batch=3, eval_every=4, every=3, **changed)
     fit(made)
     return made
 
@@ -483,9 +539,7 @@ def test_a_signal_ends_the_step_and_keeps_it(at: int, tmp_path: Path) -> None:
     ending = fit(made)
     assert (ending.step, ending.interrupted_by) == (at + 1, signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
-    assert [path.name for path in checkpoint.complete(tmp_path / "run" / "checkpoints")] == [
-        f"step-{at + 1:08d}.pt"
-    ]
+    assert [path.name for path in checkpoint.complete(tmp_path / "run" / "checkpoints")] == [f"step-{at + 1:08d}.pt"]
     resumed = straight(tmp_path / "run")
     assert everything(tmp_path / "run") == everything(tmp_path / "whole")
     assert same(copied(resumed.model), copied(whole.model))
@@ -553,9 +607,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_older_ones(
 
     with monkeypatch.context() as patch:
         patch.setattr(*((torch, "save") if failure == "write" else (Path, "replace")), full)
-        with pytest.raises(
-            OSError, match=r"cannot write the checkpoint .*step-00000002\.pt: .*No space left"
-        ):
+        with pytest.raises(OSError, match=r"cannot write the checkpoint .*step-00000002\.pt: .*No space left"):
             checkpoint.save(tmp_path, 2, {"x": torch.zeros(3)})
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001.pt"]
     checkpoint.save(tmp_path, 2, {"x": torch.zeros(3)})
@@ -569,10 +621,43 @@ def test_a_killed_writer_leaves_nothing_for_good(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000004.pt"]
 
 
+# --- more steps for a finished run
+
+
+def test_an_extended_run_is_the_longer_one(tmp_path: Path) -> None:
+    """Bit for bit and by name, dropout and moments included; the shorter one stays as it is."""
+    words = ("schedule=constant", "schedule.warmup=2", "model.dropout=0.1", "trainer.checkpoint_every=3")
+    _, short = run(*words, "trainer.steps=6", "trainer.eval_every=3", f"out={tmp_path}")
+    resume = (f"resume={short.path}", f"out={tmp_path}")
+    code, longer = run_exactly(*resume, "trainer.steps=12")
+    assert (code, longer.status["status"], longer.status["step"]) == (0, "finished", 12)
+    assert [(event["kind"], event["step"]) for event in longer.events] == [("extended", 6), ("resume", 6)]
+    assert [row["step"] for row in metrics(short.path)] == list(range(1, 7))
+    _, whole = run(*words, "trainer.steps=12", "trainer.eval_every=3", f"out={tmp_path / 'whole'}")
+    assert longer.run_id == whole.run_id != short.run_id
+    assert everything(longer.path) == everything(whole.path)
+    assert same(copied(longer.model()), copied(whole.model()))
+
+    for changed, told in {
+        "trainer.steps=6": "trainer.steps=6: the run in .* has 6 steps already",
+        "optimizer.lr=1": "optimizer.lr cannot change",
+        "trainer.eval_every=1": r"trainer\.steps=\.\.\. is missing",
+    }.items():
+        with pytest.raises(ValueError, match=told):
+            run_exactly(*resume, changed)
+
+
+def test_a_run_whose_schedule_knew_its_end_is_not_extended(tmp_path: Path) -> None:
+    _, short = run("trainer.steps=4", f"out={tmp_path}")
+    with pytest.raises(ValueError, match=r"the Cosine schedule of .* depends on the number of steps"):
+        run_exactly(f"resume={short.path}", "trainer.steps=8", f"out={tmp_path}")
+    assert [folder.name for folder in (tmp_path / "default").iterdir()] == [short.run_id]
+
+
 # --- in a process of its own
 
 
-RESUMED = ("trainer.steps=80", "trainer.micro_batch=3", "model.dropout=0.1", "trainer.eval_every=30")
+RESUMED = ("trainer.steps=120", "trainer.micro_batch=3", "model.dropout=0.1", "trainer.eval_every=30")
 
 
 def start(cwd: Path, *overrides: str) -> subprocess.Popen[str]:
@@ -601,7 +686,7 @@ def test_the_same_command_goes_on_after_ctrl_c_and_after_a_kill(tmp_path: Path) 
     status = json.loads((folder / "status.json").read_text())
     assert process.returncode == 130, said
     assert (status["status"], status["outcome"], status["signal"]) == ("interrupted", None, signal.SIGINT)
-    assert 7 <= status["step"] < 80
+    assert 7 <= status["step"] < 100
     assert f"interrupted after step {status['step']}: the same command goes on from there" in said
     assert checkpoint.complete(folder / "checkpoints")[0].name == f"step-{status['step']:08d}.pt"
 
@@ -615,13 +700,13 @@ def test_the_same_command_goes_on_after_ctrl_c_and_after_a_kill(tmp_path: Path) 
 
     code, done = run(*overrides)
     assert (code, done.path) == (0, folder)
-    assert (done.status["status"], done.status["step"]) == ("finished", 80)
+    assert (done.status["status"], done.status["step"]) == ("finished", 120)
     resumed = [event["step"] for event in done.events if event["kind"] == "resume"]
     assert resumed[0] == status["step"]
-    assert stop - 4 <= resumed[1] < 80
+    assert stop - 4 <= resumed[1] < 120
 
     code, whole = run(*RESUMED, f"out={tmp_path / 'whole'}")
     assert (code, whole.run_id) == (0, done.run_id)
-    assert [row["step"] for row in metrics(folder)] == list(range(1, 81))
+    assert [row["step"] for row in metrics(folder)] == list(range(1, 121))
     assert everything(folder) == everything(whole.path)
     assert same(copied(done.model()), copied(whole.model()))

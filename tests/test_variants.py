@@ -10,15 +10,31 @@ from typing import Any
 
 import pytest
 import torch
-from models import CHOICES, GROUPS, LENGTH, VOCAB, choices, close, config, label, made, paired, tiny, windows
+from models import (
+    CHOICES,
+    GROUPS,
+    LENGTH,
+    VOCAB,
+    awake,
+    choices,
+    close,
+    config,
+    label,
+    made,
+    made_fast,
+    paired,
+    tiny,
+    windows,
+)
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from modernllm.attention.attend import Attend
 from modernllm.batch import IGNORED, Batch
 from modernllm.context import Context
-from modernllm.linear import parameter_roles
+from modernllm.linear import parameter_roles, parameter_starts
 from modernllm.model import Decoder
+from modernllm.moe.topk import TopK
 from modernllm.objective import Objective
 from modernllm.optimizer import AdamW
 
@@ -26,6 +42,8 @@ VARIANTS = [
     *([choice] for choice in CHOICES),
     ["model.bias=true"],
     ["model.bias=true", "position=learned"],
+    ["model.bias=true", "position=alibi", "attention=gqa"],
+    ["model.position.layout=half", "model.position.fraction=0.5"],
     ["model.head_dim=12", "model.hidden=20"],
     ["attention=gqa", "model.n_kv_heads=4"],
     ["norm=layernorm", "position=learned", "activation=gelu", "head=tied", "init=gpt2", "model.bias=true"],
@@ -35,21 +53,51 @@ VARIANTS = [
     ["placement=post", "block=parallel"],
     ["placement=post", "readout=norm", "attention=gqa"],
     ["qk_norm=width", "attention=gqa", "norm=layernorm", "model.bias=true"],
+    ["placement=hybrid_star", "attention=gqa", "norm=layernorm", "branch=layerscale", "model.bias=true"],
+    ["placement=residual_dual", "readout=none", "block=parallel", "head=tied_softcapped"],
+    ["attention=window", "model.attention.size=16", "model.attention.sinks=learned", "model.n_kv_heads=2"],
+    ["attention=bigbird", "model.attention.size=12", "model.attention.softcap=2", "position=alibi"],
+    ["attention=mla", "model.attention.q_rank=12", "model.attention.sinks=zero", "model.bias=true"],
+    ["attention=gated", "model.attention.gates=headwise", "model.attention.scale=width", "model.bias=true"],
+    ["attention=differential", "model.n_kv_heads=2", "model.attention.softcap=5", "qk_norm=head"],
 ]
 
-IDLE = {"attention.k.bias": {"position=none", "position=learned", "position=sinusoidal"}}
+UNTURNED = {f"position={scheme}" for scheme in ("none", "learned", "sinusoidal", "alibi", "t5")}
+IDLE = {"attention.k.bias": UNTURNED}
 """Parameters whose gradient is zero but for rounding, and the choices that make it so: the softmax does not
 see what is added to all scores of a query, and that is what a bias adds to keys that are not turned."""
 
+ASLEEP = {
+    "head=zero": lambda name: not name.startswith("head"),
+    "init=zero_out": lambda name: name.startswith("blocks") and ".out." not in name,
+    "branch=rezero": lambda name: name.startswith("blocks") and not name.endswith("branch.scale"),
+}
+"""What has no gradient at the first step, because what it goes through starts at zero."""
+
 UNDECAYED_MATRICES = {"embedding.weight", "position.table"}
 
-CANNOT_WORK: dict[frozenset[str], str] = {}
+CANNOT_WORK: dict[frozenset[str], str] = {
+    **{
+        frozenset({choice, f"position={position}"}): f"position={position} .*attention={attention}, in layer 0"
+        for position in ("alibi", "t5")
+        for attention in ("linear", "performer", "retention", "deltanet")
+        for choice in (f"attention={attention}", *(["layers=hybrid"] if attention == "linear" else []))
+    },
+    frozenset({"layers=moe_every", "moe=none"}): "layers=moe_every .*moe=none",
+    **{
+        frozenset({f"placement={hybrid}", "block=parallel"}): "placement=hybrid .*block=parallel"
+        for hybrid in ("hybrid", "hybrid_star")
+    },
+    **{
+        frozenset({"attention=mla", normed}): r"attention=mla .*qk_norm"
+        for normed in ("qk_norm=head", "qk_norm=width", "qk_norm=qkv", "placement=hybrid", "placement=hybrid_star")
+    },
+    **{frozenset({"init=mup", head}): "init=mup .*head=tied" for head in ("head=tied", "head=tied_softcapped")},
+}
 """Pairs of choices that are refused, and what the error says."""
 
 PAIRS = [
-    (first, second)
-    for first, second in combinations(CHOICES, 2)
-    if first.partition("=")[0] != second.partition("=")[0]
+    (first, second) for first, second in combinations(CHOICES, 2) if first.partition("=")[0] != second.partition("=")[0]
 ]
 
 
@@ -59,8 +107,14 @@ def variant(request: pytest.FixtureRequest) -> list[str]:
 
 
 @pytest.fixture
-def model(variant: list[str]) -> Decoder:
+def fresh(variant: list[str]) -> Decoder:
     return tiny(*variant)
+
+
+@pytest.fixture
+def model(fresh: Decoder) -> Decoder:
+    """With nothing in it at zero, where its outputs would say nothing."""
+    return awake(fresh)
 
 
 def adamw(model: nn.Module, lr: float = 1e-3) -> AdamW:
@@ -78,31 +132,34 @@ def gradients(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
 
 
 def test_the_groups_of_the_model_are_found() -> None:
-    expected = "norm placement position activation attention block branch layers embedding head readout init"
-    assert set(GROUPS) >= set(expected.split())
+    expected = "norm placement position activation attention qk_norm moe block branch layers embedding head"
+    assert set(GROUPS) >= {*expected.split(), "readout", "init"}
     assert {"norm=rmsnorm", "placement=post", "position=rope", "init=gpt2", "qk_norm=head"} <= set(CHOICES)
 
 
-def test_it_trains(variant: list[str], model: Decoder) -> None:
+def test_it_trains(variant: list[str], fresh: Decoder) -> None:
     """Every parameter is reached, at the first step and after three, and each step changes all of them."""
-    optimizer = adamw(model.train())
+    model, optimizer = fresh, adamw(fresh.train())
     idle = tuple(suffix for suffix, because in IDLE.items() if because & set(variant))
+    asleep = [ASLEEP[choice] for choice in variant if choice in ASLEEP]
     for step in range(4):
         found = gradients(model, windows(seed=step))
         assert set(found) == {name for name, _ in model.named_parameters()}
         largest = max(float(gradient.abs().max()) for gradient in found.values())
         assert 0 < largest < math.inf
         still = {name for name, g in found.items() if not float(g.abs().max()) > 1e-6 * largest}
-        assert still == {name for name in found if name.endswith(idle)}
-        before = [p.detach().clone() for p in model.parameters()]
+        sleeping = {name for name in found if step == 0 and any(sleeps(name) for sleeps in asleep)}
+        assert still == {name for name in found if name.endswith(idle)} | sleeping
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
         optimizer.step()
         assert all(p.isfinite().all() for p in model.parameters())
-        assert not any(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+        unchanged = {name for name, p in model.named_parameters() if torch.equal(p, before[name])}
+        assert unchanged <= sleeping
 
 
-def test_the_start_is_as_the_initialisation_says(model: Decoder) -> None:
+def test_the_start_is_as_the_initialisation_says(fresh: Decoder) -> None:
     """Not many times worse than knowing nothing, whatever the parts."""
-    loss = float(mean_loss(model, windows(rows=16)).detach())
+    loss = float(mean_loss(fresh, windows(rows=16)).detach())
     assert math.log(VOCAB) - 0.05 < loss < 3 * math.log(VOCAB)
 
 
@@ -240,19 +297,24 @@ def test_draws_before_the_build_do_not_matter(variant: list[str]) -> None:
     second, other = made(config(*variant)), tiny(*variant, seed=1)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
     pairs = zip(first.parameters(), other.parameters(), strict=True)
-    drawn = [(a, b) for a, b in pairs if float(a.detach().std()) > 0]
+    drawn = [(a, b) for a, b in pairs if float(a.detach().max() - a.detach().min()) > 0]
     assert len(drawn) >= 12
     assert not any(torch.equal(a, b) for a, b in drawn)
 
 
 @pytest.mark.parametrize("choice", [choice for choice in CHOICES if not choice.startswith("init=")])
 def test_shared_parameters_start_equal(choice: str) -> None:
-    """The same name, shape and role: the same values, bit for bit, whatever else the variant has."""
-    ours = {(name, p.shape, role): p for name, p, role in parameter_roles(tiny(choice))}
-    default = {(name, p.shape, role): p for name, p, role in parameter_roles(tiny())}
+    """The same name, shape, role and initialisation: the same values, bit for bit, whatever else the variant has."""
+
+    def starts(cfg: dict[str, Any]) -> dict[tuple[object, ...], Tensor]:
+        model = made_fast(cfg | {"init": config()["init"]})  # a placement may bring its own
+        own = parameter_starts(model)
+        return {(name, p.shape, role, own.get(p)): p for name, p, role in parameter_roles(model)}
+
+    ours, default = starts(config(choice)), starts(config())
     shared = ours.keys() & default.keys()
     assert [key[0] for key in shared if not torch.equal(ours[key], default[key])] == []
-    matrices = [key for key in default if len(key[1]) > 1]
+    matrices = [key for key, p in default.items() if p.ndim > 1]
     assert sum(key in shared for key in matrices) >= len(matrices) // 2
 
 
@@ -283,6 +345,8 @@ def test_decoding_with_a_cache(model: Decoder, parts: list[int]) -> None:
 @pytest.mark.parametrize("position", choices("position"))
 @pytest.mark.parametrize("attention", choices("attention"))
 def test_decoding_with_every_attention_and_position(attention: str, position: str) -> None:
+    if frozenset({attention, position}) in CANNOT_WORK:
+        pytest.skip("refused, see test_pairs")
     model, tokens = tiny(attention, position), windows().tokens
     with torch.no_grad():
         close(decoded(model, tokens, PARTS[0]), model(Batch(tokens)))
@@ -340,9 +404,9 @@ def test_documents_in_one_row_are_apart(model: Decoder) -> None:
 
 def test_dropout_is_off_in_eval(variant: list[str]) -> None:
     """F-47: bitwise; and on in training."""
-    model, batch = made(config(*variant), dropout=0.5), windows()
+    model, batch = awake(made(config(*variant), dropout=0.5)), windows()
     assert torch.equal(model(batch), model(batch))
-    assert torch.equal(model(batch), tiny(*variant)(batch))
+    assert torch.equal(model(batch), awake(tiny(*variant))(batch))
     model.train()
     assert not torch.equal(model(batch), model(batch))
 
@@ -356,7 +420,9 @@ def test_bfloat16_products(model: Decoder) -> None:
         found = gradients(model, batch)
         loss = mean_loss(model, batch)
         with torch.no_grad():
-            close(decoded(model, batch.tokens, PARTS[0]), logits, 0.03)
+            apart = (decoded(model, batch.tokens, PARTS[0]) - logits).abs().amax(-1) > 0.03 * logits.abs().max()
+    # rounded otherwise, a token near a tie may go to other experts
+    assert float(apart.float().mean()) <= (0.05 if any(isinstance(m, TopK) for m in model.modules()) else 0.0)
     assert logits.dtype == torch.bfloat16
     assert {stream.dtype for stream in streams} == {loss.dtype} == {torch.float32}
     assert all(gradient.isfinite().all() for gradient in found.values())
@@ -369,20 +435,22 @@ def test_bfloat16_products(model: Decoder) -> None:
 @pytest.mark.parametrize(("first", "second"), PAIRS, ids=lambda choice: choice)
 def test_pairs(first: str, second: str) -> None:
     """Two choices work together, or are refused in words."""
-    build: Callable[[], Decoder] = lambda: made(paired(first, second))  # noqa: E731
+    build: Callable[[], Decoder] = lambda: made_fast(paired(first, second))  # noqa: E731
     if message := CANNOT_WORK.get(frozenset({first, second})):
         with pytest.raises(ValueError, match=message):
             build()
         return
     with torch.no_grad():
-        logits = build()(windows(rows=2))
+        logits = awake(build())(windows(rows=2))
     assert logits.shape == (2, LENGTH, VOCAB)
     assert logits.isfinite().all()
-    assert float(logits.std()) > 1e-3
+    assert float(logits.std()) > 1e-8  # little is left of norm=dyt without residuals
 
 
 @pytest.mark.parametrize("readout", choices("readout"))
 @pytest.mark.parametrize("placement", choices("placement"))
 def test_merged_pairs_are_composed_pairs(placement: str, readout: str) -> None:
     """Where one choice picks another, merging and composing agree: the one that is named wins."""
-    assert paired(placement, readout) == config(placement, readout) == config(readout, placement)
+    cfg, batch = paired(placement, readout), windows()
+    assert cfg == config(placement, readout) == config(readout, placement)
+    assert torch.equal(made_fast(cfg)(batch), made(cfg)(batch))

@@ -2,4 +2,5 @@
 used as `(x, context) -> x`.
 
 Projections q, k and v are separate; all scores go through one `Attend`; `.state(batch, length)` makes the cache.
+Those with a softmax take `softcap`, `sinks` and `scale` too (softmax.py).
 """

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -26,8 +27,9 @@ class Attend(nn.Module):
         bias: Float[Tensor, "#b h t s"] | None,
     ) -> Float[Tensor, "b h t n"]:
         n_queries, n_keys = q.shape[2], k.shape[2]
-        if mask is None and bias is not None:
-            mask = causal(q, k)
+        if bias is not None:
+            hidden = ~(causal(q, k) if mask is None else mask)
+            mask = bias.to(q.dtype).masked_fill(hidden, float("-inf"))
         # SDPA's own causal mask starts at the top left: it is right for equal lengths only, and one last query
         # sees every key anyway
         assert mask is not None or n_queries in (1, n_keys)
@@ -35,7 +37,7 @@ class Attend(nn.Module):
             q,
             k,
             v,
-            attn_mask=mask if bias is None else bias.to(q.dtype).masked_fill(~mask, float("-inf")),
+            attn_mask=mask,
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=mask is None and n_queries > 1,
             scale=self.scale,
@@ -46,4 +48,4 @@ class Attend(nn.Module):
 def causal(q: Float[Tensor, "b h t k"], k: Float[Tensor, "b g s k"]) -> Bool[Tensor, "1 1 t s"]:
     """The last query sees every key, the one before it all but the last."""
     n_queries, n_keys = q.shape[2], k.shape[2]
-    return q.new_ones(n_queries, n_keys, dtype=bool).tril(n_keys - n_queries)[None, None]
+    return q.new_ones(n_queries, n_keys, dtype=torch.bool).tril(n_keys - n_queries)[None, None]

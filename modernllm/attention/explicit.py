@@ -30,16 +30,16 @@ class ExplicitAttend(Attend):
     ) -> Float[Tensor, "b h t n"]:
         wide = torch.promote_types(q.dtype, torch.float32)
         hidden = ~(causal(q, k) if mask is None else mask)
-        nothing = hidden.all(-1, keepdim=True)  # such a row stays finite, and its weights are zeroed after
+        nothing = hidden.all(-1, keepdim=True)  # such a row stays finite, and what it reads is zeroed after
         with torch.autocast(q.device.type, enabled=False):
             by_group = q.to(wide).unflatten(1, (k.shape[1], -1))
             products = by_group @ k.to(wide)[:, :, None].transpose(-1, -2)
             scores = self.cap(products.flatten(1, 2) * self.scale)
             scores = scores if bias is None else scores + bias
             weights = self.softmax(scores.masked_fill(hidden & ~nothing, float("-inf")))
-            weights = F.dropout(weights.masked_fill(nothing, 0.0), self.dropout, self.training)
+            weights = F.dropout(weights, self.dropout, self.training)
             by_group = weights.to(v.dtype).unflatten(1, (v.shape[1], -1))
-            return (by_group @ v[:, :, None]).flatten(1, 2)
+            return (by_group @ v[:, :, None]).flatten(1, 2).masked_fill(nothing, 0.0)
 
 
 class SoftCap(nn.Module):

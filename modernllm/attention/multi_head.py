@@ -5,7 +5,7 @@ from collections.abc import Callable
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from modernllm.attention.cache import KeysAndValues, State
+from modernllm.attention.cache import KeysAndValues
 from modernllm.attention.softmax import Scale, Sinks, make_attend
 from modernllm.context import Context
 from modernllm.linear import Linear
@@ -30,7 +30,7 @@ class SoftmaxAttention(nn.Module):
         position: NoPosition,
         bias: bool,
         dropout: Probability,
-        qk_norm: Callable[[int, int], nn.Module],
+        qk_norm: Callable[..., nn.Module],
         softcap: Positive | None = None,
         sinks: Sinks = "none",
         scale: Scale = "sqrt",
@@ -43,10 +43,11 @@ class SoftmaxAttention(nn.Module):
                 f"choose one of {[g for g in range(1, n_heads + 1) if n_heads % g == 0]}"
             )
         self.head_dim, self.n_kv_heads, self.layer = head_dim, n_kv_heads, layer
-        self.q = Linear(dim, n_heads * head_dim, bias, role="hidden")
-        self.k = Linear(dim, n_kv_heads * head_dim, bias, role="hidden")
+        self.q = Linear(dim, n_heads * head_dim, bias, role="score")
+        self.k = Linear(dim, n_kv_heads * head_dim, bias, role="score")
         self.v = Linear(dim, n_kv_heads * head_dim, bias, role="hidden")
         self.q_norm, self.k_norm = qk_norm(n_heads, head_dim), qk_norm(n_kv_heads, head_dim)
+        self.v_norm = qk_norm(n_kv_heads, head_dim, values=True)
         self.attend = make_attend(n_heads, head_dim, dropout, softcap, sinks, scale)
         self.out = Linear(n_heads * head_dim, dim, bias, role="stream")
         self.dropout = nn.Dropout(dropout)
@@ -61,9 +62,11 @@ class SoftmaxAttention(nn.Module):
         (position,) = self._position
         q, k = self.q_norm(self._heads(self.q(x))), self.k_norm(self._heads(self.k(x)))
         q, k = position.rotate(q, k, context)
-        v = self._heads(self.v(x))
+        v = self.v_norm(self._heads(self.v(x)))
         if context.states is not None:
-            k, v = context.states[self.layer].extend(k, v)
+            kept = context.states[self.layer]
+            assert isinstance(kept, KeysAndValues)
+            k, v = kept.extend(k, v)
         y = self.mix(q, k, v, self.visible(context), position.bias(context))
         return self.dropout(self.out(self.gather(y, x)))
 
@@ -78,7 +81,7 @@ class SoftmaxAttention(nn.Module):
         self,
         q: Float[Tensor, "b h t k"],
         k: Float[Tensor, "b g s k"],
-        v: Float[Tensor, "b g s k"],
+        v: Float[Tensor, "b g s _"],
         mask: Bool[Tensor, "#b 1 t _"] | None,
         bias: Float[Tensor, "#b h t _"] | None,
     ) -> Float[Tensor, "b _ t _"]:
@@ -89,7 +92,7 @@ class SoftmaxAttention(nn.Module):
         """All heads side by side."""
         return y.transpose(1, 2).flatten(2)
 
-    def state(self, batch: int, length: int) -> State:
+    def state(self, batch: int, length: int) -> KeysAndValues:
         """An empty cache for `batch` rows of up to `length` tokens."""
         return KeysAndValues(batch, self.n_kv_heads, length, self.head_dim, like=self.k.weight)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from modernllm.context import Context
 from modernllm.placement import Placement
@@ -19,6 +19,9 @@ class ParallelBlock(nn.Module):
 
     def open(self, x: Any) -> Any:
         return self.joins["parallel"].open(x)
+
+    def close(self, stream: Any, readout: nn.Module) -> Tensor:
+        return self.joins["parallel"].close(stream, readout)
 
     def forward(self, stream: Any, context: Context) -> Any:
         return self.joins["parallel"](

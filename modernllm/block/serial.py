@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from modernllm.context import Context
 from modernllm.placement import Placement
@@ -19,6 +19,9 @@ class SerialBlock(nn.Module):
 
     def open(self, x: Any) -> Any:
         return next(iter(self.joins.values())).open(x)
+
+    def close(self, stream: Any, readout: nn.Module) -> Tensor:
+        return next(reversed(self.joins.values())).close(stream, readout)
 
     def forward(self, stream: Any, context: Context) -> Any:
         for site, sublayer in self.sublayers.items():

@@ -43,10 +43,7 @@ def _unreadable(text: str, error: str, tree: Tree) -> str:
     quoted = "'" + value.strip("'\"").replace("'", "\\'") + "'"
     found = re.search(r"Unknown function '\w+'|while evaluating '.*?': (.*)", error)
     reason = (found[1] or found[0]) if found else "the value cannot be read"
-    return (
-        f"{text}: {reason}; text with one of ( ) [ ] {{ }} , # or a quote in it is quoted twice: "
-        f'"{key}={quoted}"'
-    )
+    return f'{text}: {reason}; text with one of ( ) [ ] {{ }} , # or a quote in it is quoted twice: "{key}={quoted}"'
 
 
 def is_group(override: Override, tree: Tree) -> bool:
@@ -104,13 +101,18 @@ def _bad_choice(override: Override, tree: Tree) -> str | None:
     if value is not None and chosen not in [*tree[group], *_nested(group, tree)]:
         hint = did_you_mean(chosen, tree[group], 1)
         return f"{text}: {group} has no choice {chosen or '(nothing)'}{hint}\n{choice_table(group, tree)}"
-    if override.package is not None:
+    if override.package is not None and not _is_place(override.package, tree):
         return f"{text}: {group} cannot be placed at {override.package}; write {group}={chosen}"
     if listed and (override.is_add() or override.is_force_add()):
         return f"{text}: {group} has a choice already; write {group}={chosen}"
     if not listed and not override.is_add():
         return f"{text}: {group} is no part of train.yaml; write +{group}={chosen} to add it"
     return None
+
+
+def _is_place(package: str, tree: Tree) -> bool:
+    """Inside another component, as `attention@model.layers.other`; whether it has such a place Hydra says."""
+    return any(package.startswith(f"{c.package}.") for choices in tree.values() for c in choices.values())
 
 
 def _nested(group: str, tree: Tree) -> list[str]:
@@ -174,9 +176,7 @@ def _leaves(override: Override) -> list[str]:
 
 
 def _unknown(key: str, keys: set[str], tree: Tree) -> str:
-    names = sorted(
-        n for n in keys if not n.rpartition(".")[2].startswith("_") and not key.startswith(f"{n}.")
-    )
+    names = sorted(n for n in keys if not n.rpartition(".")[2].startswith("_") and not key.startswith(f"{n}."))
     section = key.rpartition(".")[0]
     problem = f"no key {key}" if not section or section in keys else f"no key {section}"
     if section in keys:  # what stands there, or the same name elsewhere

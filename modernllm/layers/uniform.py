@@ -12,8 +12,8 @@ class Uniform:
 
     def __init__(
         self,
-        attention: Callable[[int], nn.Module],
-        feedforward: Callable[[int], nn.Module],
+        attention: Callable[..., nn.Module],
+        feedforward: Callable[..., nn.Module],
         n_layers: Count,
     ):
         self.attention, self.feedforward = attention, feedforward

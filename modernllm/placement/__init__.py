@@ -31,8 +31,12 @@ class Placement(nn.Module):
         self.branch = branch()
 
     def open(self, x: Tensor) -> Any:
-        """The stream made of the embedded tokens; the readout turns it back into one vector a position."""
+        """The stream made of the embedded tokens."""
         return x
+
+    def close(self, stream: Any, readout: nn.Module) -> Tensor:
+        """What the head reads, once the last block is done."""
+        return readout(stream)
 
 
 class NormedPlacement(Placement):

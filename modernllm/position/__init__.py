@@ -23,8 +23,8 @@ class NoPosition(nn.Module):
         return self
 
     def sized(self, head_dim: int) -> NoPosition:
-        """This scheme for heads of another size (MLA turns a part of each head), which the asker prepares."""
-        return self
+        """What turns queries and keys of another size (MLA's, of a part of each head). The asker prepares it."""
+        return NoPosition(dim=head_dim, n_heads=1, head_dim=head_dim, context_length=1)
 
     def prepare(self, context: Context) -> None:
         """Compute what every layer shares, into `context.position`."""
@@ -52,7 +52,7 @@ class ScoreBias(NoPosition):
         raise NotImplementedError
 
     def prepare(self, context: Context) -> None:
-        context.position = self.of_distance(context.positions[:, :, None] - context.key_positions[:, None, :])
+        context.position = self.of_distance(context.distances())
 
     def bias(self, context: Context) -> Float[Tensor, "#b h t s"] | None:
         return context.position

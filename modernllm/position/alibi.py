@@ -11,7 +11,7 @@ from modernllm.quantities import Count
 
 
 class ALiBi(ScoreBias):
-    """-m_h |i - j| added to the score of query i and key j, with slopes m_h = 2^(-8h/H), h = 1 ... H  (Press et al., 2022)
+    """score(i, j) - m_h |i - j| with slopes m_h = 2^(-8h/H), h = 1 ... H  (Press et al., 2022)
 
     Where H is no power of two: the slopes of the next smaller power P, then every second slope of 2 P, as in the
     authors' code.

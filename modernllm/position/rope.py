@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import Annotated, Literal
 
@@ -36,10 +37,19 @@ class RoPE(NoPosition):
         layout: Layout = "interleaved",
     ):
         super().__init__(dim, n_heads, head_dim, context_length)
-        self.base, self.n_turned = base, turned_dims(head_dim, fraction)
-        turn = LAYOUTS[layout]
-        self.turn = turn if self.n_turned == head_dim else partial(turn_first, self.n_turned, turn)
-        self.magnitude = 1.0
+        self.base, self.fraction, self.turn_pairs, self.magnitude = base, fraction, LAYOUTS[layout], 1.0
+        self.fit(head_dim)
+
+    def fit(self, head_dim: int, key: str = "model.head_dim") -> None:
+        """All that follows from the size of a head, which `key` sets."""
+        self.n_turned = turned_dims(head_dim, self.fraction, key)
+        whole = self.n_turned == head_dim
+        self.turn = self.turn_pairs if whole else partial(turn_first, self.n_turned, self.turn_pairs)
+
+    def sized(self, head_dim: int) -> RoPE:
+        other = copy(self)
+        other.fit(head_dim, "model.attention.rope")
+        return other
 
     def frequencies(self, context: Context) -> Float[Tensor, "#b 1 1 pairs"]:
         """Radians a position. Float32 whatever the model's dtype: bf16 keeps 513 of 1024 positions apart."""
@@ -64,14 +74,14 @@ class RoPE(NoPosition):
         return self.turn(q, context.position), self.turn(k, context.position)
 
 
-def turned_dims(head_dim: int, fraction: float) -> int:
+def turned_dims(head_dim: int, fraction: float, key: str) -> int:
     """How many dimensions of a head are turned: whole pairs."""
     turned = fraction * head_dim
     if turned < 1.99 or abs(turned - 2 * round(turned / 2)) > 0.01:
-        part = f"model.position.fraction={fraction:g} of model.head_dim={head_dim} is {turned:g}, no even number"
+        part = f"model.position.fraction={fraction:g} of {key}={head_dim} is {turned:g}, no even number"
         raise ValueError(
-            f"position=rope turns pairs: {f'model.head_dim={head_dim} is odd' if fraction == 1 else part}; choose "
-            "an even model.head_dim (by default model.dim / model.n_heads), a model.position.fraction that gives "
+            f"position=rope turns pairs: {f'{key}={head_dim} is odd' if fraction == 1 else part}; choose an even "
+            f"{key} (model.head_dim is model.dim / model.n_heads unless set), a model.position.fraction that gives "
             "an even number, or another position encoding"
         )
     return round(turned)

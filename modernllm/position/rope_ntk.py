@@ -26,7 +26,14 @@ class NTKRoPE(RoPE):
         factor: Factor = 4.0,
     ):
         super().__init__(dim, n_heads, head_dim, context_length, base, fraction, layout)
-        self.base = base * factor ** exponent(self.n_turned)
+        self.factor = factor
+
+    def fit(self, head_dim: int, key: str = "model.head_dim") -> None:
+        super().fit(head_dim, key)
+        self.exponent = exponent(self.n_turned)
+
+    def frequencies(self, context: Context) -> Float[Tensor, "#b 1 1 pairs"]:
+        return self.powers(self.base * self.factor**self.exponent, context)
 
 
 class DynamicNTKRoPE(RoPE):
@@ -49,7 +56,11 @@ class DynamicNTKRoPE(RoPE):
         factor: NonNegative = 2.0,
     ):
         super().__init__(dim, n_heads, head_dim, context_length, base, fraction, layout)
-        self.context_length, self.factor, self.exponent = context_length, factor, exponent(self.n_turned)
+        self.context_length, self.factor = context_length, factor
+
+    def fit(self, head_dim: int, key: str = "model.head_dim") -> None:
+        super().fit(head_dim, key)
+        self.exponent = exponent(self.n_turned)
 
     def frequencies(self, context: Context) -> Float[Tensor, "#b 1 1 pairs"]:
         length = (context.positions.amax(1) + 1).clamp(min=max(self.context_length, context.length))

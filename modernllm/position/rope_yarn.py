@@ -12,7 +12,7 @@ from modernllm.quantities import Count, Factor, Positive
 
 
 class YaRN(RoPE):
-    """RoPE with slow pairs interpolated, fast ones kept, and scores sharpened by (0.1 ln factor + 1)^2  (Peng et al., 2023)
+    """RoPE with slow pairs slowed down, fast ones kept, and scores times (0.1 ln factor + 1)^2  (Peng et al., 2023)
 
     Pairs that turn more than `beta_fast` times within the trained context are kept, those that turn less than
     `beta_slow` times turn `factor` times slower, and between them it changes linearly with the number of the pair: so
@@ -41,9 +41,7 @@ class YaRN(RoPE):
                 f"{beta_fast:g} no smaller than model.position.beta_slow={beta_slow:g}: fast pairs turn more often"
             )
         self.factor, self.original_context = factor, original_context or context_length
-        self.first = max(math.floor(self.pair_of(beta_fast)), 0)
-        last = min(math.ceil(self.pair_of(beta_slow)), self.n_turned - 1)
-        self.last = max(last, self.first + 0.001)  # a ramp of no length is a step
+        self.beta_fast, self.beta_slow = beta_fast, beta_slow
         self.magnitude = 0.1 * math.log(factor) + 1  # of q and of k, so it comes squared into the scores
 
     def pair_of(self, n_turns: float) -> float:
@@ -51,6 +49,9 @@ class YaRN(RoPE):
         return self.n_turned * math.log(self.original_context / (2 * math.pi * n_turns), self.base) / 2
 
     def frequencies(self, context: Context) -> Float[Tensor, "#b 1 1 pairs"]:
+        first = max(math.floor(self.pair_of(self.beta_fast)), 0)
+        last = min(math.ceil(self.pair_of(self.beta_slow)), self.n_turned - 1)
+        ramp = max(last - first, 0.001)  # one of no length is a step
         pairs = torch.arange(self.n_turned // 2, device=context.positions.device)
-        interpolated = ((pairs - self.first) / (self.last - self.first)).clamp(0, 1)
+        interpolated = ((pairs - first) / ramp).clamp(0, 1)
         return super().frequencies(context) * (1 + interpolated * (1 / self.factor - 1))

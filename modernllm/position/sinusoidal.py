@@ -12,9 +12,7 @@ from modernllm.quantities import Count, Positive
 class Sinusoidal(NoPosition):
     """x_p + (sin(p w_i), cos(p w_i))_i with w_i = base^(-2i/d)  (Vaswani et al., 2017)"""
 
-    def __init__(
-        self, dim: Count, n_heads: Count, head_dim: Count, context_length: Count, base: Positive = 10_000.0
-    ):
+    def __init__(self, dim: Count, n_heads: Count, head_dim: Count, context_length: Count, base: Positive = 10_000.0):
         super().__init__(dim, n_heads, head_dim, context_length)
         self.dim, self.base = dim, base
 

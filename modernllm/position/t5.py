@@ -12,7 +12,7 @@ from modernllm.quantities import Count
 
 
 class T5(ScoreBias):
-    """B[bucket(i - j), h] added to the score of query i and key j, trained, one table for all layers  (Raffel et al., 2020)
+    """score(i, j) + B[bucket(i - j), h], one trained table for all layers  (Raffel et al., 2020)
 
     The first half of the buckets hold one distance each, the others logarithmic ranges up to `max_distance`, and the
     last all beyond. The table starts at zero, where it is no position encoding; T5 draws it small.

@@ -23,7 +23,7 @@ def opening(identity: dict[str, Any], config: dict[str, Any], data: TokenizedCor
         f"{shape['dim']}, {trainer['steps']} steps of {trainer['batch_size']} x {shape['context_length']} tokens "
         f"on {identity['device']}"
     )
-    yield " ".join(f"{group}={choices[group]}" for group in SHOWN)
+    yield " ".join(f"{group}={choices[group]}" for group in SHOWN if group in choices)
     text = identity["text"]
     yield (
         f"data={choices['data']} tokenizer={choices['tokenizer']}: {text['train']['tokens']:,} training and "
@@ -76,7 +76,7 @@ def epilogue(run: Run) -> Iterator[str]:
 
 def suggestions(choices: dict[str, str]) -> list[str]:
     """Two commands that lead on from here."""
-    if choices["placement"] == "none":
+    if choices.get("placement") == "none":
         return [
             "python train.py size=deep placement=pre trainer.steps=200",
             "python train.py size=deep placement=none init=gpt2 trainer.steps=200",

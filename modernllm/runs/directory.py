@@ -95,10 +95,13 @@ class RunDirectory:
             ) from None
 
     def release(self) -> None:
+        self._close()
+        self._lock.release()
+
+    def _close(self) -> None:
         for file in self._files.values():
             file.close()
         self._files.clear()
-        self._lock.release()
 
     def clear(self) -> None:
         """Forget an earlier run of the same configuration."""
@@ -129,6 +132,7 @@ class RunDirectory:
 
     def truncate(self, step: int) -> None:
         """Drop what was recorded after `step`, from where a resumed run goes on (and a line torn by a kill)."""
+        self._close()  # what is open would go on in the file that is replaced
         for name in ("metrics.jsonl", "events.jsonl"):
             path = self.path / name
             if path.exists():

@@ -83,12 +83,12 @@ def parameter_counts(model: nn.Module) -> dict[str, int]:
     return {"total": total, "embedding": tables, "head": head, "body": total - tables - head}
 
 
-def forward_flops_per_token(model: Decoder) -> float:
+def forward_flops_per_token(model: nn.Module, context_length: int) -> float:
     """Of a forward over one full context, counted in torch's operators; attention as the full square."""
-    tokens = torch.zeros(1, model.context_length, dtype=torch.long, device=next(model.parameters()).device)
+    tokens = torch.zeros(1, context_length, dtype=torch.long, device=next(model.parameters()).device)
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(Batch(tokens))
-    return counter.get_total_flops() / model.context_length
+    return counter.get_total_flops() / context_length
 
 
 def cache_bytes_per_token(model: Decoder) -> int:

@@ -54,7 +54,8 @@ def judge(
         return Verdict("nonfinite", f"first non-finite step: {first_nonfinite_step}", gone)
     if not math.isfinite(val_loss):
         return Verdict("nonfinite", "the validation loss is not finite", gone)
-    smoothed = float(np.mean(losses[-max(10, len(losses) // 20) :])) if losses else math.nan
+    recent = [loss for loss in losses[-max(10, len(losses) // 20) :] if math.isfinite(loss)]  # skipped steps may not be
+    smoothed = float(np.mean(recent)) if recent else -math.inf
     if len(losses) >= 10 and max(smoothed, val_loss) > initial_loss:
         worst = max(smoothed, val_loss)
         return Verdict("diverged", f"loss {worst:.3f}, above {initial_loss:.3f} at initialisation", gone)

@@ -33,6 +33,7 @@ class Telemetry:
 
 
 def layer_of(parameter: str) -> str:
-    """`blocks.3.sublayers.attention.q.weight` -> `block.3`; else the part of the model that owns it."""
-    block = re.match(r"blocks\.(\d+)\.", parameter)
-    return f"block.{block[1]}" if block else parameter.split(".")[0]
+    """`blocks.3.sublayers.attention.q.weight` -> `block.3`, by the first number in the name; else the part that owns it."""
+    block = re.search(r"\.(\d+)\.", parameter)
+    first, *rest = parameter.split(".")
+    return f"block.{block[1]}" if block else ".".join(rest[:-1]) if first == "module" else first

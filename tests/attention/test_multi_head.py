@@ -13,6 +13,7 @@ from modernllm.attention.multi_head import (
     GroupedQueryAttention,
     MultiHeadAttention,
     MultiQueryAttention,
+    SoftmaxAttention,
 )
 from modernllm.context import Context
 from modernllm.position import NoPosition
@@ -23,11 +24,11 @@ POSITIONS = [NoPosition, RoPE]
 
 
 def layer(
-    kind: type[GroupedQueryAttention],
+    kind: type[SoftmaxAttention],
     n_kv_heads: int | None = None,
     position: type[NoPosition] = NoPosition,
     bias: bool = True,
-) -> GroupedQueryAttention:
+) -> SoftmaxAttention:
     scheme = position(DIM, HEADS, SIZE, LENGTH)
     sizes = (DIM, HEADS, n_kv_heads, SIZE, 0)
     return kind(*sizes, scheme, bias=bias, dropout=0.0, qk_norm=nn.Identity).double()
@@ -39,11 +40,11 @@ def context(position: NoPosition) -> Context:
     return made
 
 
-def run(attention: GroupedQueryAttention, x: Tensor) -> Tensor:
+def run(attention: SoftmaxAttention, x: Tensor) -> Tensor:
     return attention(x, context(attention._position[0]))
 
 
-def loops(attention: GroupedQueryAttention, x: Tensor, n_kv_heads: int) -> Tensor:
+def loops(attention: SoftmaxAttention, x: Tensor, n_kv_heads: int) -> Tensor:
     """Head h reads rows h k ... (h + 1) k of the projection, and the keys of head h g / heads."""
     (position,) = attention._position
     n_rows, n_tokens = x.shape[:2]
@@ -79,7 +80,7 @@ def loops(attention: GroupedQueryAttention, x: Tensor, n_kv_heads: int) -> Tenso
     ],
 )
 def test_the_formula(
-    kind: type[GroupedQueryAttention], given: int | None, n_kv_heads: int, position: type[NoPosition]
+    kind: type[SoftmaxAttention], given: int | None, n_kv_heads: int, position: type[NoPosition]
 ) -> None:
     attention, x = layer(kind, given, position), torch.randn(2, LENGTH, DIM, dtype=torch.float64)
     with torch.no_grad():
@@ -90,7 +91,7 @@ def test_the_formula(
 @pytest.mark.parametrize(
     ("kind", "n_kv_heads"), [(MultiHeadAttention, 4), (MultiQueryAttention, 1)], ids=["mha", "mqa"]
 )
-def test_grouped_queries_in_their_limits(kind: type[GroupedQueryAttention], n_kv_heads: int) -> None:
+def test_grouped_queries_in_their_limits(kind: type[SoftmaxAttention], n_kv_heads: int) -> None:
     """All key heads are multi-head attention, one is multi-query attention, with the same weights by name."""
     grouped, other = layer(GroupedQueryAttention, n_kv_heads, RoPE), layer(kind, None, RoPE)
     other.load_state_dict(grouped.state_dict())
@@ -139,16 +140,16 @@ def test_the_order_of_heads() -> None:
         (MultiQueryAttention, 4, r"attention=mqa .*model\.n_kv_heads=4; .*attention=gqa"),
     ],
 )
-def test_key_heads_that_do_not_fit(kind: type[GroupedQueryAttention], n_kv_heads: int, message: str) -> None:
+def test_key_heads_that_do_not_fit(kind: type[SoftmaxAttention], n_kv_heads: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         layer(kind, n_kv_heads)
 
 
 @pytest.mark.parametrize(("kind", "n_kv_heads"), [(MultiHeadAttention, 4), (MultiQueryAttention, 1)])
-def test_the_cache_holds_key_heads_only(kind: type[GroupedQueryAttention], n_kv_heads: int) -> None:
+def test_the_cache_holds_key_heads_only(kind: type[SoftmaxAttention], n_kv_heads: int) -> None:
     state = layer(kind).state(batch=3, length=10)
     assert state.elements() == 2 * 3 * 10 * n_kv_heads * SIZE
-    assert state.keys.dtype == torch.float64
+    assert state.keys.rows.dtype == state.values.rows.dtype == torch.float64
 
 
 def test_the_cache_appends_and_says_when_it_is_full() -> None:

@@ -213,8 +213,9 @@ def test_unknown_keys_of_a_users_file(tmp_path: Path):
 def test_keys_that_survive_a_switch_by_target(tmp_path: Path):
     text = "model:\n  position:\n    _target_: modernllm.position.learned.Learned\n"
     assert experiment(tmp_path, text) == [
-        "model.position.base=10000.0: Learned has no base; it takes dim, n_heads, head_dim, context_length. "
+        f"model.position.{key}={value}: Learned has no {key}; it takes dim, n_heads, head_dim, context_length. "
         "Is it of another position=...? (a choice is switched by its group, not by _target_)"
+        for key, value in {"base": "10000.0", "fraction": "1.0", "layout": "interleaved"}.items()
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from modernllm.embedding.normed import NormedEmbedding
 from modernllm.embedding.plain import Embedding
 from modernllm.embedding.scaled import ScaledEmbedding
 from modernllm.head.tied import TiedHead
@@ -31,6 +32,20 @@ def test_scaled_is_the_row_times_the_root_of_the_width() -> None:
     plain, scaled = table(Embedding), ScaledEmbedding(7, 9)
     scaled.load_state_dict(plain.state_dict())
     assert torch.equal(scaled(TOKENS), 3 * plain(TOKENS))
+
+
+def test_normed_is_the_row_over_its_rms() -> None:
+    """However long a row is, and a row of zeros stays one."""
+    embedding = NormedEmbedding(7, 9, eps=1e-3)
+    nn.init.normal_(embedding.weight, std=5.0)
+    nn.init.zeros_(embedding.weight[1])
+    rows = [[embedding.weight[t].detach() for t in row] for row in TOKENS.tolist()]
+    expected = [[w / (w.pow(2).mean() + 1e-3).sqrt() for w in row] for row in rows]
+    x = embedding(TOKENS)
+    torch.testing.assert_close(x.detach(), torch.stack([torch.stack(row) for row in expected]))
+    x.sum().backward()
+    assert embedding.weight.grad is not None
+    assert embedding.weight.grad.isfinite().all()
 
 
 def test_a_tied_head_is_the_table() -> None:

@@ -22,10 +22,7 @@ def test_sinusoidal_is_its_formula(dim: int) -> None:
     context = Context(positions=positions)
     position.prepare(context)
     expected = [
-        [
-            [(math.cos if j % 2 else math.sin)(p / 100.0 ** ((j - j % 2) / dim)) for j in range(dim)]
-            for p in row
-        ]
+        [[(math.cos if j % 2 else math.sin)(p / 100.0 ** ((j - j % 2) / dim)) for j in range(dim)] for p in row]
         for row in positions.tolist()
     ]
     torch.testing.assert_close(position.embed(x, context), x + torch.tensor(expected), rtol=0, atol=2e-4)

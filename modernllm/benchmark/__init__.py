@@ -1,0 +1,1 @@
+"""How fast a step is, always as a ratio of runs that took turns in one process."""

@@ -1,0 +1,88 @@
+"""The command line of every script: a function's signature is what may be given, positionals and `key=value` words."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, get_type_hints
+
+import yaml
+
+from modernllm.config.nearest import did_you_mean
+from modernllm.config.values import describe, problem
+
+MISUSED = 2
+
+
+class Misuse(ValueError):
+    """A command line that makes no sense."""
+
+
+def main(function: Callable[..., int | None], words: Sequence[str] | None = None) -> int:
+    """Call `function` with what the command line says; the exit code. ValueErrors and OSErrors become one line."""
+    words = sys.argv[1:] if words is None else words
+    if {"-h", "--help"} & set(words):
+        print(usage(function))
+        return 0
+    try:
+        positionals, named = parse(function, words)
+        return function(*positionals, **named) or 0
+    except Misuse as error:
+        print(f"error: {error}", file=sys.stderr)
+        return MISUSED
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def parse(function: Callable[..., Any], words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
+    """Values are read as YAML, lists as `a,b`, and held against the annotations. Misuse says what is wrong."""
+    parameters = inspect.signature(function).parameters
+    hints = get_type_hints(function, include_extras=True)
+    spread = next((p for p in parameters.values() if p.kind is p.VAR_POSITIONAL), None)
+    places = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
+    options = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
+    positionals, named = [], {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if equals and key in options:
+            named[key] = _value(key, text, hints.get(key))
+        elif spread:
+            positionals.append(word)
+        elif equals or len(positionals) == len(places):
+            raise Misuse(f"{word}: no such key{did_you_mean(key, options)}; there are {', '.join(options) or 'none'}")
+        else:
+            name = places[len(positionals)]
+            positionals.append(_value(name, word, hints.get(name)))
+    missing = [p.name for p in parameters.values() if p.default is p.empty and p.name in places[len(positionals) :]]
+    missing += [name for name in options if parameters[name].default is inspect.Parameter.empty and name not in named]
+    if missing:
+        raise Misuse(f"{missing[0]} is missing; --help says what it is")
+    return positionals, named
+
+
+def _value(key: str, text: str, hint: Any) -> Any:
+    value = yaml.safe_load(text) if text else ""
+    if getattr(hint, "__origin__", None) is list and not isinstance(value, list):
+        value = [yaml.safe_load(part) for part in text.split(",")]
+    if hint is str or isinstance(value, dict):
+        value = text
+    if wrong := problem(key, value, hint):
+        raise Misuse(wrong)
+    return value
+
+
+def usage(function: Callable[..., Any]) -> str:
+    """The function's own words, and its parameters with what they take and what they are unless given."""
+    hints = get_type_hints(function, include_extras=True)
+    lines = [inspect.getdoc(function) or "", ""]
+    for p in inspect.signature(function).parameters.values():
+        unless = "" if p.default is p.empty else f"  [{_shown(p.default)}]"
+        name = f"{p.name}=" if p.kind is p.KEYWORD_ONLY else f"<{p.name}>"
+        lines.append(f"  {name:<14} {describe(hints[p.name]) if p.name in hints else 'words'}{unless}")
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
