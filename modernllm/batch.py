@@ -50,8 +50,9 @@ class Batch:
         return 0 if self.targets is None else int((self.targets != IGNORED).sum())
 
     def _map(self, function) -> Batch:
-        parts: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Batch(**{name: part if part is None else function(part) for name, part in parts.items()})
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        done: dict[str, Any] = {name: part if part is None else function(part) for name, part in parts.items()}
+        return Batch(**done)
 
     def to(self, device: torch.device) -> Batch:
         return self._map(lambda part: part.to(device, non_blocking=True))

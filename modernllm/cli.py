@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from modernllm.runs.record import Run
 
 FAILED, MISUSED = 1, 2
-LEADING = ("family", "size", "placement")
+LEADING = ("family", "arch", "size", "placement")
 LOG_WIDTH = 160
 """Columns of a table that is no terminal's: the 80 that are assumed there cut names short."""
 Expected = Mapping[tuple[str, ...], Mapping[str, str | None]]

@@ -33,6 +33,7 @@ class Decoder(nn.Module):
         head_dim: Count | None,
         hidden: Count | None,
         bias: bool,
+        feedforward_bias: bool | None,
         dropout: Probability,
         norm: Callable[..., nn.Module],
         placement: Callable[..., nn.Module],
@@ -59,8 +60,9 @@ class Decoder(nn.Module):
         self.embedding = embedding(vocab_size, dim)
         self.position = position(dim, n_heads, head_dim, context_length)
         self.dropout = nn.Dropout(dropout)
+        feedforward_bias = bias if feedforward_bias is None else feedforward_bias
         make_norm, make_branch = partial(norm, dim), partial(branch, dim, n_layers)
-        make_expert = partial(activation, dim, hidden=hidden, bias=bias, dropout=dropout)
+        make_expert = partial(activation, dim, hidden=hidden, bias=feedforward_bias, dropout=dropout)
 
         def mix(layer: int, kind: Callable[..., nn.Module] = attention) -> nn.Module:
             return kind(

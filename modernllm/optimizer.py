@@ -20,8 +20,8 @@ DECAYED: tuple[Role, ...] = ("hidden", "score", "gate", "stream", "head")
 """Matrices. Tables, gains and biases are not decayed: shrinking them only changes a scale."""
 
 Decay = Literal["coupled", "independent"]
-"""Coupled: w shrinks by lr_t weight_decay, as in torch. Independent: by (lr_t / lr) weight_decay, so that a sweep over lr
-is no sweep over decay (Wortsman et al., 2023)."""
+"""Coupled: w shrinks by lr_t weight_decay, as in torch. Independent: by (lr_t / lr) weight_decay, so that a sweep over
+lr is no sweep over decay (Wortsman et al., 2023)."""
 
 
 @runtime_checkable

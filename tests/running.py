@@ -18,7 +18,7 @@ from torch import nn
 from modernllm import cli, experiment
 from modernllm.batch import Batch
 from modernllm.config.build import build, resolve
-from modernllm.config.compose import choices, compose_with_choices
+from modernllm.config.compose import choices, compose_with_choices, default_choices
 from modernllm.logger import LocalLogger
 from modernllm.report.console import Console
 from modernllm.runs.directory import RunDirectory, read_rows
@@ -115,9 +115,10 @@ def expected(leading: tuple[str, ...]) -> dict[str, str | None]:
 
 
 def asked(chosen: dict[str, str | None], overrides: tuple[str, ...]) -> experiment.Asked:
-    named = {group: str(choice) for group, choice in chosen.items()}
+    """As the command line asks for it."""
+    named = {group: choice for group, choice in chosen.items() if choice}
     pairs = (override.partition("=") for override in overrides)
-    implied = expected(cli.leading(chosen)) | {"placement": "pre"}
+    implied = expected(cli.leading(named)) | {group: default_choices()[group] for group in cli.LEADING}
     return experiment.Asked(named, implied, {key: value for key, _, value in pairs})
 
 

@@ -232,7 +232,7 @@ def test_flops_are_two_a_weight_and_the_square_of_attention(
     feed_forward = MATRICES[activation] * dim * HIDDEN[activation]
     weights = layers * (attention + feed_forward) + VOCAB * dim
     scores = layers * 4 * LENGTH * heads * head_dim
-    assert forward_flops_per_token(model) == 2 * weights + scores
+    assert forward_flops_per_token(model, LENGTH) == 2 * weights + scores
     assert cache_bytes_per_token(model) == 4 * layers * 2 * kv_heads * head_dim
     assert cache_bytes_per_token(model.to(torch.bfloat16)) == 2 * layers * 2 * kv_heads * head_dim
 

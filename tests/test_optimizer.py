@@ -67,7 +67,7 @@ def test_groups_by_role() -> None:
     assert decayed["params"] == [model[role].weight for role in ("hidden", "score", "gate", "stream", "head")]
     assert decayed["weight_decay"] == DECAY
     assert kept["weight_decay"] == 0.0
-    assert len(kept["params"]) == 9 + 5
+    assert len(kept["params"]) == 11 + 6
 
 
 def test_modules_of_torch_are_sorted_by_shape() -> None:

@@ -13,7 +13,8 @@ import rich.console
 from running import prepare
 
 from modernllm.config.check import check
-from modernllm.config.compose import compose, default_choices, expand
+from modernllm.config.compose import CONFIG_DIR, compose, default_choices, expand
+from modernllm.config.tree import read_tree
 from modernllm.report import console as module
 from modernllm.report.console import Console
 from modernllm.report.summary import epilogue, opening, result, suggestions
@@ -175,7 +176,7 @@ def test_next_after_a_sweep_is_the_other_initialisation_then_more_seeds() -> Non
     words = ["-m", "norm=glob(*)", "placement=pre,post"]
     line = sweep_suggestions(runs, words)[-1]
     assert line == "  python train.py -m 'norm=glob(*)' placement=pre,post init=gpt2"
-    assert len(expand(shlex.split(line)[3:])) == 6
+    assert len(expand(shlex.split(line)[3:])) == 2 * len(read_tree([CONFIG_DIR])["norm"])
     gpt2 = [made([1.0], choices={"init": "gpt2"})]
     assert sweep_suggestions(gpt2, ["-m", "init=gpt2"])[-1] == "  python train.py -m init=gpt2 seed=0,1,2"
     assert sweep_suggestions(gpt2, ["-m", "init=gpt2", "seed=0,1"]) == []

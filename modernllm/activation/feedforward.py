@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from modernllm.context import Context
 from modernllm.linear import Linear
-from modernllm.quantities import Count, Probability
+from modernllm.quantities import Count, Positive, Probability
 
 
 class FeedForward(nn.Module):
@@ -20,9 +20,10 @@ class FeedForward(nn.Module):
         bias: bool,
         dropout: Probability,
         act: Callable[[], nn.Module],
+        expansion: Positive = 4.0,
     ):
         super().__init__()
-        hidden = hidden or 4 * dim
+        hidden = hidden or round(expansion * dim)
         self.up = Linear(dim, hidden, bias, role="hidden")
         self.act = act()
         self.out = Linear(hidden, dim, bias, role="stream")

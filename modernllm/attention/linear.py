@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -48,7 +47,7 @@ class LinearAttention(RecurrentAttention):
         memory: Memory,
     ) -> Float[Tensor, "b h t k"]:
         (position,), (matrix, sums) = self._position, memory.parts
-        q, k = F.elu(q) + 1, shown(F.elu(k) + 1, context)
+        q, k = elu_plus_one(q), shown(elu_plus_one(k), context)
         level = q.new_zeros(1, 1, q.shape[2])  # nothing is forgotten
         reach = reaches(level, level[..., :1], context.segments)
         ones = torch.ones_like(v[..., :1])
@@ -62,3 +61,8 @@ class LinearAttention(RecurrentAttention):
         """k v^T and k, each summed over the tokens so far."""
         shape = (batch, self.n_heads, self.head_dim)
         return Memory(self.zeros(*shape, self.head_dim), self.zeros(*shape, 1))
+
+
+def elu_plus_one(x: Float[Tensor, "*b k"]) -> Float[Tensor, "*b k"]:
+    """e^x below zero and x + 1 above: as F.elu(x) + 1, which is 0 in float32 from -18 on."""
+    return x.clamp_max(0).exp() + x.relu()

@@ -21,7 +21,8 @@ class SerialBlock(nn.Module):
         return next(iter(self.joins.values())).open(x)
 
     def close(self, stream: Any, readout: nn.Module) -> Tensor:
-        return next(reversed(self.joins.values())).close(stream, readout)
+        *_, last = self.joins.values()
+        return last.close(stream, readout)
 
     def forward(self, stream: Any, context: Context) -> Any:
         for site, sublayer in self.sublayers.items():

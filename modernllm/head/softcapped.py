@@ -29,7 +29,7 @@ class SoftcappedHead(UntiedHead):
         super().__init__(dim, vocab_size, embedding, std)
         self.cap = cap
 
-    def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]:
+    def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]:  # type: ignore[override]
         return softcap(super().forward(x), self.cap)
 
 

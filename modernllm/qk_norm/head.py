@@ -11,9 +11,7 @@ from modernllm.quantities import Count
 class HeadNorm(nn.Module):
     """norm(q_h) for every head h, one gain for all heads  (Henry et al., 2020; Qwen3)"""
 
-    def __init__(
-        self, norm: Callable[[int], nn.Module], n_heads: Count, head_dim: Count, values: bool = False
-    ):
+    def __init__(self, norm: Callable[[int], nn.Module], n_heads: Count, head_dim: Count, values: bool = False):
         super().__init__()
         self.norm = nn.Identity() if values else norm(head_dim)
 

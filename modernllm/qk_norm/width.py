@@ -11,9 +11,7 @@ from modernllm.quantities import Count
 class WidthNorm(nn.Module):
     """norm(q) over all heads at once  (Dehghani et al., 2023; OLMo 2)"""
 
-    def __init__(
-        self, norm: Callable[[int], nn.Module], n_heads: Count, head_dim: Count, values: bool = False
-    ):
+    def __init__(self, norm: Callable[[int], nn.Module], n_heads: Count, head_dim: Count, values: bool = False):
         super().__init__()
         self.norm = nn.Identity() if values else norm(n_heads * head_dim)
 

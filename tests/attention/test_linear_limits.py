@@ -11,7 +11,7 @@ from linear_loops import DIM, HEADS, LENGTH, SIZE, context, inputs, layer, texts
 from torch import Tensor
 
 from modernllm.attention.deltanet import DeltaNet, corrections
-from modernllm.attention.linear import LinearAttention
+from modernllm.attention.linear import LinearAttention, elu_plus_one
 from modernllm.attention.multi_head import MultiHeadAttention
 from modernllm.attention.performer import Performer, orthogonal_directions
 from modernllm.attention.recurrent_scan import reaches, scan
@@ -32,6 +32,12 @@ def test_linear_attention_is_a_mean() -> None:
     torch.nn.init.zeros_(module.v.weight)
     y = module(inputs(), context(module, texts()))
     agree(y, module.out(module.v.bias).expand_as(y))
+
+
+def test_the_feature_map_is_positive() -> None:
+    x = torch.linspace(-3, 3, 13, dtype=torch.float64)
+    agree(elu_plus_one(x), torch.nn.functional.elu(x) + 1)
+    assert float(elu_plus_one(torch.tensor(-80.0))) == pytest.approx(math.exp(-80), rel=1e-5)
 
 
 def draw(seed: int = 0) -> torch.Generator:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from models import made, config, tiny, windows
+from models import config, made, tiny, windows
 from torch import Tensor, nn
 
 from modernllm.branch.constant import Constant
@@ -33,7 +33,7 @@ def test_the_formulas() -> None:
 
 
 @pytest.mark.parametrize(
-    "as_none", ["branch=layerscale model.branch.start=1", "branch=constant model.branch.scale=1"]
+    "as_none", ["branch=layerscale model.branch.start=1.0", "branch=constant model.branch.scale=1.0"]
 )
 def test_a_branch_of_one_is_none(as_none: str) -> None:
     """The model without a branch, bit for bit."""
@@ -70,11 +70,15 @@ def test_a_block_of_rezero_starts_as_the_identity() -> None:
 
 def growth(model: nn.Module) -> float:
     """RMS of the stream after the blocks, over that before."""
-    sizes: list[Tensor] = []
-    model.get_submodule("embedding").register_forward_hook(lambda module, given, x: sizes.append(x))
-    model.get_submodule("readout").register_forward_pre_hook(lambda module, given: sizes.append(given[0]))
+    sizes: list[float] = []
+
+    def keep(module: nn.Module, given: tuple[Tensor, ...]) -> None:
+        sizes.append(float(given[0].detach().pow(2).mean().sqrt()))
+
+    for part in ("dropout", "readout"):
+        model.get_submodule(part).register_forward_pre_hook(keep)
     model(windows())
-    before, after = (float(x.detach().pow(2).mean().sqrt()) for x in sizes)
+    before, after = sizes
     return after / before
 
 

@@ -128,6 +128,7 @@ def test_padding_changes_nothing(side: str) -> None:
     tokens = torch.zeros(2, 16, dtype=torch.long)
     padded = Batch(tokens, tokens.where(mask, IGNORED), mask=mask)
     assert losses([moe], padded, wide) == pytest.approx(expected, rel=1e-6)
+    assert torch.equal(Context.of(Batch(tokens, tokens, mask=mask)).counted, mask)
     assert losses([moe], Batch(tokens, padded.targets), wide) == pytest.approx(expected, rel=1e-6)
 
 

@@ -86,9 +86,7 @@ def test_dyt_starts_as_a_line_and_ends_as_a_sign() -> None:
 @pytest.mark.parametrize("gains", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("scale", [1.0, 0.05, 1e-4])
 @pytest.mark.parametrize("norm", NORMS)
-def test_bfloat16_is_within_a_hundredth(
-    norm: Callable[[int], nn.Module], scale: float, gains: torch.dtype
-) -> None:
+def test_bfloat16_is_within_a_hundredth(norm: Callable[[int], nn.Module], scale: float, gains: torch.dtype) -> None:
     """Of the same numbers in float32; what comes out has the dtype of what went in, whatever that of the gain."""
     x = (scale * torch.randn(64, 96)).bfloat16()
     y, expected = norm(96).to(gains)(x), norm(96)(x.float())

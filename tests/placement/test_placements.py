@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -123,7 +122,8 @@ def test_each_makes_its_own_modules(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_layers", "post", "expected"), [(12, 0.25, 3), (8, 0.25, 2), (6, 0.25, 2), (2, 0.25, 1), (4, 0, 0), (4, 1, 4)]
+    ("n_layers", "post", "expected"),
+    [(12, 0.25, 3), (8, 0.25, 2), (6, 0.25, 2), (2, 0.25, 1), (4, 0.0, 0), (4, 1.0, 4)],
 )
 def test_how_many_layers_of_mix_are_post(n_layers: int, post: float, expected: int) -> None:
     kinds = [type(MixNorm(Standard, Third, n_layers, layer, "attention", post)) for layer in range(n_layers)]
@@ -131,7 +131,7 @@ def test_how_many_layers_of_mix_are_post(n_layers: int, post: float, expected: i
 
 
 def test_hybrid_has_no_join_for_a_parallel_block() -> None:
-    with pytest.raises(ValueError, match="placement=hybrid .*block=parallel .*choose block=serial"):
+    with pytest.raises(ValueError, match=r"placement=hybrid .*block=parallel .*choose block=serial"):
         Hybrid(Standard, Third, 2, 0, "parallel")
 
 
@@ -157,11 +157,27 @@ def test_limits_of_other_placements() -> None:
             assert module.alpha == math.sqrt(2)  # (2 * 2)^(1/4)
             module.alpha = 1.0
     assert torch.equal(deep(batch), post(batch))
-    assert torch.equal(tiny("placement=mix", "model.placement.post=0")(batch), pre(batch))
-    mixed = tiny("placement=mix", "model.placement.post=1", "readout=none")
+    assert torch.equal(tiny("placement=mix", "model.placement.post=0.0")(batch), pre(batch))
+    mixed = tiny("placement=mix", "model.placement.post=1.0", "readout=none")
     assert torch.equal(mixed(batch), post(batch))
     shallow = [made(config(f"placement={name}"), n_layers=1)(batch) for name in ("layernorm_scaling", "pre")]
     assert torch.equal(*shallow)
+
+
+def over_rms(x: Tensor) -> Tensor:
+    return x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt()
+
+
+def recorded(model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
+    """What every module was given, and gave, in the forward that follows."""
+    seen: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def keep(name: str, module: nn.Module, given: tuple[Tensor], y: Tensor) -> None:
+        seen[name] = given[0], y
+
+    for name, module in model.named_modules():
+        module.register_forward_hook(partial(keep, name))
+    return seen
 
 
 def test_hybrid_written_out() -> None:
@@ -169,28 +185,18 @@ def test_hybrid_written_out() -> None:
     batch = windows()
     for choice in ("hybrid", "hybrid_star"):
         model = tiny(f"placement={choice}")
-        seen: dict[str, Any] = {}
-        for i, block in enumerate(model.blocks):
-            for site in ("attention", "feedforward"):
-                block.get_submodule(f"sublayers.{site}").register_forward_hook(
-                    lambda module, given, y, key=(i, site): seen.update({key: (given[0], y)})
-                )
-        read: list[Tensor] = []
-        model.readout.register_forward_pre_hook(lambda module, given: read.append(given[0]))
+        seen = recorded(model)
         model(batch)
         x = model.embedding(batch.tokens)
         for i in range(2):
-            def rms(x: Tensor) -> Tensor:
-                return x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt()
-
             first_of_star = choice == "hybrid_star" and i == 0
-            given, y = seen[i, "attention"]
-            close(given, rms(x) if first_of_star else x)
+            given, y = seen[f"blocks.{i}.sublayers.attention"]
+            close(given, over_rms(x) if first_of_star else x)
             x = x + y
-            given, y = seen[i, "feedforward"]
-            close(given, rms(x))
-            x = (x if first_of_star else rms(x)) + y
-        close(read[0], x)
+            given, y = seen[f"blocks.{i}.sublayers.feedforward"]
+            close(given, over_rms(x))
+            x = (x if first_of_star else over_rms(x)) + y
+        close(seen["readout"][0], x)
 
 
 def test_hybrid_norms_values() -> None:

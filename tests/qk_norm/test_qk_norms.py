@@ -46,9 +46,7 @@ def test_the_formula(kind: type[HeadNorm] | type[WidthNorm] | type[QKVNorm]) -> 
 def test_the_size_of_queries_does_not_matter(kind: type[nn.Module]) -> None:
     """Nor that of keys; without a norm it does."""
     qk_norm = nn.Identity if kind is nn.Identity else partial(kind, partial(RMSNorm, eps=1e-12))
-    attention = GroupedQueryAttention(
-        12, 4, 2, 6, 0, NoPosition(12, 4, 6, 7), bias=False, dropout=0.0, qk_norm=qk_norm
-    )
+    attention = GroupedQueryAttention(12, 4, 2, 6, 0, NoPosition(12, 4, 6, 7), bias=False, dropout=0.0, qk_norm=qk_norm)
     x, context = torch.randn(2, 7, 12), Context(positions=torch.arange(7)[None])
     before = attention(x, context)
     with torch.no_grad():
@@ -62,9 +60,7 @@ def test_the_size_of_queries_does_not_matter(kind: type[nn.Module]) -> None:
 def test_values_are_normed_where_the_choice_says_so(kind: type[nn.Module]) -> None:
     """With queries and keys only, ten times the values are ten times the output."""
     qk_norm = nn.Identity if kind is nn.Identity else partial(kind, partial(RMSNorm, eps=1e-12))
-    attention = GroupedQueryAttention(
-        12, 4, 2, 6, 0, NoPosition(12, 4, 6, 7), bias=False, dropout=0.0, qk_norm=qk_norm
-    )
+    attention = GroupedQueryAttention(12, 4, 2, 6, 0, NoPosition(12, 4, 6, 7), bias=False, dropout=0.0, qk_norm=qk_norm)
     x, context = torch.randn(2, 7, 12), Context(positions=torch.arange(7)[None])
     before = attention(x, context)
     with torch.no_grad():
