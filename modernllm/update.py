@@ -54,6 +54,8 @@ class Update:
         self.optimizer, self.schedule, self.clip, self.scale = optimizer, schedule, clip, scale
         self.peaks = [group["lr"] for group in optimizer.param_groups]
         self.latched = LATCH[nonfinite]
+        # modules that learn something by themselves, as a router balances its experts
+        self.adaptive = [module for module in model.modules() if hasattr(module, "after_step")]
         self.latch = torch.zeros((), device=self.parameters[0].device)
 
     def backward(self, loss: Float[Tensor, ""]) -> None:
@@ -90,3 +92,5 @@ class Update:
             self.optimizer.step()
         elif not held:  # waits for the device, which costs nothing on a CPU
             self.optimizer.step()
+        for module in self.adaptive:
+            module.after_step(held)

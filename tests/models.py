@@ -32,12 +32,16 @@ GROUPS: dict[str, list[str]] = {
     for group, choices in read_tree([CONFIG_DIR]).items()
     if choices and all(map(_is_component, choices.values()))
 }
-CHOICES = [f"{group}={name}" for group, names in GROUPS.items() for name in names]
+FOREIGN = {"init=own"}
+"""Choices for models of other hands; ours refuse them."""
 
 
 def choices(*groups: str) -> list[str]:
     """`norm=rmsnorm`, ... of these groups."""
-    return [choice for choice in CHOICES if choice.partition("=")[0] in groups]
+    return [f"{group}={name}" for group in groups for name in GROUPS[group]]
+
+
+CHOICES = [choice for choice in choices(*GROUPS) if choice not in FOREIGN]
 
 
 def label(value: object) -> str:

@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 import torch
-from models import VOCAB, choices, config, label, made, made_fast, paired, tiny, windows
+from models import FOREIGN, VOCAB, choices, config, label, made, made_fast, paired, tiny, windows
 from torch import Tensor, nn
 
 from modernllm.init import GPT2, FanIn, named_generator
@@ -72,13 +72,19 @@ def test_a_table_that_is_head_or_is_scaled_up_starts_small(made_of: list[str], s
     assert float(tiny(*made_of).embedding.get_parameter("weight").detach().std()) == pytest.approx(std, rel=0.1)
 
 
-@pytest.mark.parametrize("init", choices("init"))
+@pytest.mark.parametrize("init", [init for init in choices("init") if init not in FOREIGN])
 def test_gains_are_one_and_biases_zero(init: str) -> None:
     model = tiny(init, "norm=layernorm", "model.bias=true")
     vectors = {name: p for name, p in model.named_parameters() if p.ndim == 1}
     assert len(vectors) == 2 * 5 + 7 * 2
     for name, p in vectors.items():
         assert torch.equal(p, torch.ones_like(p) if name.endswith("gain") else torch.zeros_like(p))
+
+
+@pytest.mark.parametrize("init", FOREIGN)
+def test_models_of_ours_do_not_draw_themselves(init: str) -> None:
+    with pytest.raises(ValueError, match=rf"{init}: embedding draws nothing itself; choose another init"):
+        tiny(init)
 
 
 class Writers(nn.Module):

@@ -63,6 +63,6 @@ class LinearAttention(RecurrentAttention):
         return Memory(self.zeros(*shape, self.head_dim), self.zeros(*shape, 1))
 
 
-def elu_plus_one(x: Float[Tensor, "*b k"]) -> Float[Tensor, "*b k"]:
+def elu_plus_one(x: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
     """e^x below zero and x + 1 above: as F.elu(x) + 1, which is 0 in float32 from -18 on."""
     return x.clamp_max(0).exp() + x.relu()

@@ -145,6 +145,8 @@ def _parameters(found: Any) -> tuple[dict[str, tuple[Any, bool]], bool]:
     except (TypeError, ValueError):
         return {}, True
     function = found.__init__ if isinstance(found, type) else found
+    if function is object.__init__:  # a class that makes something of another class
+        function = found.__new__
     space = getattr(inspect.unwrap(function), "__globals__", {})
     parameters, open_ended = {}, False
     for name, parameter in signature.parameters.items():

@@ -32,12 +32,10 @@ def test_the_formulas() -> None:
     assert torch.equal(number(y), -2 * y)
 
 
-@pytest.mark.parametrize(
-    "as_none", ["branch=layerscale model.branch.start=1.0", "branch=constant model.branch.scale=1.0"]
-)
-def test_a_branch_of_one_is_none(as_none: str) -> None:
+@pytest.mark.parametrize("one", ["layerscale model.branch.start=1.0", "constant model.branch.scale=1.0"])
+def test_a_branch_of_one_is_none(one: str) -> None:
     """The model without a branch, bit for bit."""
-    assert torch.equal(tiny(*as_none.split())(windows()), tiny()(windows()))
+    assert torch.equal(tiny(*f"branch={one}".split())(windows()), tiny()(windows()))
 
 
 def test_depth_at_the_start_is_depth_scaled_initialisation() -> None:

@@ -12,6 +12,9 @@ from models import VOCAB, close, config, label, made, tiny, windows
 from torch import Tensor, nn
 
 from modernllm.config.build import build_model
+from modernllm.config.check import check
+from modernllm.config.compose import compose
+from modernllm.config.errors import ConfigError
 from modernllm.placement import Placement
 from modernllm.placement.deepnorm import DeepNormPlacement
 from modernllm.placement.hybrid import Hybrid, HybridStar
@@ -128,6 +131,12 @@ def test_each_makes_its_own_modules(name: str) -> None:
 def test_how_many_layers_of_mix_are_post(n_layers: int, post: float, expected: int) -> None:
     kinds = [type(MixNorm(Standard, Third, n_layers, layer, "attention", post)) for layer in range(n_layers)]
     assert kinds == [PostNorm] * expected + [PreNorm] * (n_layers - expected)
+
+
+@pytest.mark.parametrize("post", ["-0.1", "1.1", "half"])
+def test_a_share_that_is_none_is_refused(post: str) -> None:
+    with pytest.raises(ConfigError, match=r"model\.placement\.post=.* should be a number >= 0 and <= 1"):
+        check(compose(["placement=mix", f"model.placement.post={post}"]))
 
 
 def test_hybrid_has_no_join_for_a_parallel_block() -> None:

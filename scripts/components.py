@@ -1,0 +1,26 @@
+"""Every choice of every model group, with its formula and its cost: `python scripts/components.py size=nano`."""
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+from typing import Literal
+
+from modernllm.report.components import OF_THE_MODEL, entries, markdown, text
+from modernllm.scripting import main
+
+
+def components(
+    *overrides: str,
+    groups: list[str] = OF_THE_MODEL,  # noqa: B006 (shown, never changed)
+    format: Literal["text", "markdown"] = "text",
+) -> None:
+    """The table of groups and choices: formula and source as the code states them, parameters of the whole model and
+    FLOPs of a forward per token, each choice in a model that is otherwise what the overrides say (size=nano and such).
+    """
+    rows = list(entries(overrides, groups))
+    print(*(markdown(rows) if format == "markdown" else text(rows)), sep="\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(components))
