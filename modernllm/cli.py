@@ -101,7 +101,7 @@ def asked(expected: Expected) -> Asked:
     hydra_config = HydraConfig.get()
     chosen = {group: choice for group, choice in hydra_config.runtime.choices.items() if choice and "/" not in group}
     pairs = (override.lstrip("+").partition("=") for override in hydra_config.overrides.task)
-    implied = expected[leading(chosen)] | {group: default_choices()[group] for group in LEADING}
+    implied = dict(expected[leading(chosen)]) | {group: default_choices()[group] for group in LEADING}
     return Asked(chosen, implied, {key: value for key, _, value in pairs})
 
 

@@ -127,27 +127,34 @@ def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
     length, vocab_size = config["model"]["context_length"], config["model"]["vocab_size"]
     for side in ("train", "validation"):
         check_ids(getattr(data, side), vocab_size, data.folder / f"{side}.bin")
-    torch.manual_seed(named_generator(config["seed"], "model").initial_seed())  # for models of other hands, which draw for themselves
+    # for models of other hands, which draw for themselves
+    torch.manual_seed(named_generator(config["seed"], "model").initial_seed())
     model, dead = build_model(config["model"])
     build(config["init"], "init")(model, config["seed"])
     model.to(device)
     windows = Windows(data.train, length, config["trainer"]["batch_size"], config["seed"])
     starts, validation_hash = validation_windows(data.validation, length, config["trainer"]["validation_tokens"])
     validation = gather(data.validation, starts, length)
-    floors = cached_floors(data.folder, data.train, validation.tokens, validation.targets, vocab_size)
+    targets = validation.targets
+    assert targets is not None
+    floors = cached_floors(data.folder, data.train, validation.tokens, targets, vocab_size)
     hashes = {"corpus": data.corpus_hash, "tokenizer": data.tokenizer_hash, "validation": validation_hash}
     config_hash = identify.digest(identify.scientific(config, hashes, device.type, dead))
     run_id = identify.run_name(asked.choices, asked.expected, dead, config["seed"], config_hash)
-    identity = describe(model, length, data, floors) | hashes | {
-        "run_id": run_id,
-        "config_hash": config_hash,
-        "device": device.type,
-        "numerics": numerics(config["trainer"], device),
-        "choices": asked.choices,
-        "overrides": asked.overrides,
-        "dead_switches": {group: asked.choices[group] for group in dead},
-        **identify.environment(),
-    }
+    identity = (
+        describe(model, length, data, floors)
+        | hashes
+        | {
+            "run_id": run_id,
+            "config_hash": config_hash,
+            "device": device.type,
+            "numerics": numerics(config["trainer"], device),
+            "choices": asked.choices,
+            "overrides": asked.overrides,
+            "dead_switches": {group: asked.choices[group] for group in dead},
+            **identify.environment(),
+        }
+    )
     steps = config["trainer"]["steps"]
     parts = {
         "optimizer": build(config["optimizer"], "optimizer", model=model),
@@ -204,7 +211,7 @@ def perform(prepared: Prepared, directory: RunDirectory, console: Console) -> No
         recorder.finish({"outcome": None, "reason": str(error)}, failed=True)
         raise
     recorder.finish({k: v for k, v in results.items() if k != "sample"}, failed=results["status"] != "finished")
-    directory.mark(**results)
+    directory.mark(str(results.pop("status")), **results)
 
 
 def arm(identity: dict[str, Any]) -> str:
@@ -254,7 +261,9 @@ def conclude(prepared: Prepared, directory: RunDirectory, ending: Ending) -> dic
         "step": ending.step,
         "first_nonfinite_step": ending.first_nonfinite_step,
         "val_loss": rows.val_loss,
-        "val_bits_per_byte": next((r["val_bits_per_byte"] for r in evaluations[::-1] if r["step"] == ending.step), None),
+        "val_bits_per_byte": next(
+            (r["val_bits_per_byte"] for r in evaluations[::-1] if r["step"] == ending.step), None
+        ),
         "progress": verdict.progress,
         **{f"{name}_floor": floor for name, floor in floors.items()},
         "best": {"step": best["step"], "val_loss": best["val_loss"]},
@@ -271,5 +280,6 @@ def sample(prepared: Prepared) -> str:
     tokenizer, model = prepared.data.tokenizer, prepared.model
     device = next(model.parameters()).device
     prompt = torch.tensor([[tokenizer.eot]], device=device)
-    tokens = generate(model, prompt, min(240, model.context_length - 1), temperature=0.8)
+    longest = prepared.config["model"]["context_length"] - 1
+    tokens = generate(model, prompt, min(240, longest), temperature=0.8)
     return tokenizer.decode(tokens[0].tolist())

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from modernllm.attention.cache import State
+from modernllm.attention.cache import State, Stateful
 from modernllm.batch import Batch
+from modernllm.block import Block
 from modernllm.context import Context
+from modernllm.position import NoPosition
 from modernllm.quantities import Count, Probability
 
 
@@ -38,7 +41,7 @@ class Decoder(nn.Module):
         norm: Callable[..., nn.Module],
         placement: Callable[..., nn.Module],
         branch: Callable[..., nn.Module],
-        position: Callable[..., nn.Module],
+        position: Callable[..., NoPosition],
         activation: Callable[..., nn.Module],
         attention: Callable[..., nn.Module],
         qk_norm: Callable[..., nn.Module],
@@ -98,11 +101,13 @@ class Decoder(nn.Module):
         context = context or Context.of(batch)
         self.position.prepare(context)
         x = self.dropout(self.position.embed(self.embedding(batch.tokens), context))
-        stream = self.blocks[0].open(x)
+        first, last = cast(Block, self.blocks[0]), cast(Block, self.blocks[-1])
+        stream = first.open(x)
         for block in self.blocks:
             stream = block(stream, context)
-        return self.head(self.blocks[-1].close(stream, self.readout))
+        return self.head(last.close(stream, self.readout))
 
     def states(self, batch: int, length: int) -> list[State]:
         """Empty caches, one a layer, for generating `batch` rows of up to `length` tokens."""
-        return [block.sublayers["attention"].state(batch, length) for block in self.blocks]
+        attentions = (cast(Block, block).sublayers["attention"] for block in self.blocks)
+        return [cast(Stateful, attention).state(batch, length) for attention in attentions]

@@ -117,9 +117,7 @@ class Lion(torch.optim.Optimizer):
 
     reads_found_inf = False
 
-    def __init__(
-        self, model: nn.Module, lr: Positive, betas: list[Probability], weight_decay: NonNegative
-    ):
+    def __init__(self, model: nn.Module, lr: Positive, betas: list[Probability], weight_decay: NonNegative):
         groups = parameter_groups(parameter_roles(model), lr, weight_decay)
         super().__init__(groups, {"lr": lr, "betas": _pair(betas), "weight_decay": weight_decay})
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
 
 import torch
-import torch.utils.deterministic
+from torch.utils import deterministic as memory
 
 Precision = Literal["fp32", "bf16", "fp16"]
 
@@ -20,6 +20,10 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     return torch.autocast(device.type, torch.bfloat16 if precision == "bf16" else torch.float16)
 
 
+FILL = "fill_uninitialized_memory"
+"""Torch's setting that fills new memory with NaN under deterministic algorithms, at a price in every step."""
+
+
 def is_deterministic(asked: bool | None, device: torch.device) -> bool:
     """Unless asked for: on a CPU, where it costs next to nothing."""
     return device.type == "cpu" if asked is None else asked
@@ -28,14 +32,14 @@ def is_deterministic(asked: bool | None, device: torch.device) -> bool:
 @contextmanager
 def reproducible(on: bool) -> Iterator[None]:
     """The same numbers every time, or an error from an operator that cannot; what was set before returns."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+    algorithms, filling = torch.are_deterministic_algorithms_enabled(), getattr(memory, FILL)
     torch.use_deterministic_algorithms(on)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads what it has not written
+    setattr(memory, FILL, False)  # nothing here reads what it has not written
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
-        torch.utils.deterministic.fill_uninitialized_memory = before[1]
+        torch.use_deterministic_algorithms(algorithms)
+        setattr(memory, FILL, filling)
 
 
 def pick_device(name: Literal["auto", "cpu", "cuda", "mps"]) -> torch.device:

@@ -1,8 +1,8 @@
 """Schedules: made with `schedule(steps)`, used as `step -> share of the peak learning rate`, steps from 1.
 
-All warm up alike: linearly, so that no step is at zero and step w (the first, without warm-up) is the peak. `warmup` is
-a number of steps, or as a fraction below 1 a share of them, which of two steps or more leaves the last. A step beyond the
-last has the last one's rate.
+All warm up alike: linearly, so that no step is at zero and step w (the first, without warm-up) is the peak. `warmup`
+is a number of steps, or as a fraction below 1 a share of them, which of two steps or more leaves the last. A step
+beyond the last has the last one's rate.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -22,6 +22,13 @@ LATCH: dict[Policy, Callable[[Tensor, Tensor], Tensor]] = {
     "continue": lambda latch, poisoned: torch.zeros_like(poisoned),
 }
 """What becomes of the latch when a step is poisoned (1) or not (0)."""
+
+
+@runtime_checkable
+class Adaptive(Protocol):
+    """A module that changes by itself after each step; not after one that changed nothing (`held` is 1)."""
+
+    def after_step(self, held: Tensor) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class Update:
         self.peaks = [group["lr"] for group in optimizer.param_groups]
         self.latched = LATCH[nonfinite]
         # modules that learn something by themselves, as a router balances its experts
-        self.adaptive = [module for module in model.modules() if hasattr(module, "after_step")]
+        self.adaptive = [module.after_step for module in model.modules() if isinstance(module, Adaptive)]
         self.latch = torch.zeros((), device=self.parameters[0].device)
 
     def backward(self, loss: Float[Tensor, ""]) -> None:
@@ -92,5 +99,5 @@ class Update:
             self.optimizer.step()
         elif not held:  # waits for the device, which costs nothing on a CPU
             self.optimizer.step()
-        for module in self.adaptive:
-            module.after_step(held)
+        for after_step in self.adaptive:
+            after_step(held)

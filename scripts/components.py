@@ -12,7 +12,7 @@ from modernllm.scripting import main
 
 def components(
     *overrides: str,
-    groups: list[str] = OF_THE_MODEL,  # noqa: B006 (shown, never changed)
+    groups: list[str] = list(OF_THE_MODEL),  # noqa: B006 (shown, never changed)
     format: Literal["text", "markdown"] = "text",
 ) -> None:
     """The table of groups and choices: formula and source as the code states them, parameters of the whole model and

@@ -12,9 +12,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--shapes", action="store_true", help="check the jaxtyping annotations of modernllm in every call"
-    )
+    parser.addoption("--shapes", action="store_true", help="check the jaxtyping annotations of modernllm in every call")
     parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
 
 
@@ -24,9 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         install_import_hook("modernllm", "beartype.beartype")
         # omegaconf's DictConfig derives from typing.MutableMapping
-        config.addinivalue_line(
-            "filterwarnings", "ignore::beartype.roar.BeartypeDecorHintPep585DeprecationWarning"
-        )
+        config.addinivalue_line("filterwarnings", "ignore::beartype.roar.BeartypeDecorHintPep585DeprecationWarning")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -69,9 +69,7 @@ def test_tokens_come_with_their_probability() -> None:
         drawn = generate(model, prompt, 1, temperature)[:, -1]
         counts = torch.bincount(drawn, minlength=VOCAB).double()
         expected = 400 * (logits / temperature).softmax(-1).double()
-        assert (
-            float(((counts - expected) ** 2 / expected).sum()) < 60 + 4 * 120**0.5
-        )  # chi2 of 60: sd sqrt(120)
+        assert float(((counts - expected) ** 2 / expected).sum()) < 60 + 4 * 120**0.5  # chi2 of 60: sd sqrt(120)
     assert generate(model, prompt, 1, temperature=1e-3)[:, -1].unique().tolist() == [int(logits.argmax())]
 
 

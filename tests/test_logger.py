@@ -99,9 +99,7 @@ def silent_server() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def drive(
-    mirror: loggers.Logger, directory: Path, config: dict | None = None, steps: range = range(1, 9)
-) -> float:
+def drive(mirror: loggers.Logger, directory: Path, config: dict | None = None, steps: range = range(1, 9)) -> float:
     """A short run; returns the longest time that a call other than `finish` took."""
     calls = [
         lambda: mirror.start(
@@ -213,10 +211,7 @@ def test_a_killed_run_keeps_its_rows_and_is_failed(tmp_path: Path) -> None:
         time.sleep(0.1)
     time.sleep(1)
     os.kill(os.getpid(), signal.SIGKILL)"""
-    assert (
-        subprocess.run([sys.executable, "-c", TRAINER.format(end=end), tmp_path]).returncode
-        == -signal.SIGKILL
-    )
+    assert subprocess.run([sys.executable, "-c", TRAINER.format(end=end), tmp_path]).returncode == -signal.SIGKILL
     deadline = time.monotonic() + 10
     seen: dict = {}
     while "exit" not in seen and time.monotonic() < deadline:
@@ -242,9 +237,7 @@ def test_a_killed_run_keeps_its_rows_and_is_failed(tmp_path: Path) -> None:
         ("offline", "nonsense", "offline"),
     ],
 )
-def test_mode_is_setting_then_variable_then_credentials(
-    explicit: str | None, variable: str | None, mode: str
-) -> None:
+def test_mode_is_setting_then_variable_then_credentials(explicit: str | None, variable: str | None, mode: str) -> None:
     assert choose_mode(explicit, {} if variable is None else {"WANDB_MODE": variable}) == mode
 
 
@@ -299,9 +292,7 @@ def test_a_failing_client_is_one_problem(
 
 
 @pytest.mark.parametrize("where", ["init", "log", "finish"])
-def test_a_hanging_client_is_ended(
-    where: str, fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hanging_client_is_ended(where: str, fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_HANGS", where)
     monkeypatch.setattr(wandb_logger, "FINISH_WAIT", 1.0)
     mirror = WandbLogger(mode="offline")
@@ -318,9 +309,7 @@ def test_without_the_package_the_tracker_is_lost_once(
     (tmp_path / "fake" / "wandb.py").write_text("raise ModuleNotFoundError('wandb is not here')")
     mirror = WandbLogger()
     drive(mirror, tmp_path)
-    assert mirror.problems == [
-        "tracker lost: ModuleNotFoundError: wandb is not here; the local record is complete"
-    ]
+    assert mirror.problems == ["tracker lost: ModuleNotFoundError: wandb is not here; the local record is complete"]
 
 
 def test_a_folder_that_cannot_be_written_is_one_problem(tmp_path: Path) -> None:
@@ -362,9 +351,7 @@ def test_a_hanging_client_does_not_keep_the_process(
     monkeypatch.setenv("FAKE_HANGS", "log")
     start = time.monotonic()
     command = [sys.executable, "-c", TRAINER.format(end="pass"), str(tmp_path)]
-    subprocess.run(
-        command, check=True, timeout=20, capture_output=True
-    )  # output pipes are not kept open either
+    subprocess.run(command, check=True, timeout=20, capture_output=True)  # output pipes are not kept open either
     assert time.monotonic() - start < 3
 
 

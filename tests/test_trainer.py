@@ -138,6 +138,18 @@ def test_the_logged_norm_is_that_before_clipping(clip: float, clipped: bool, mov
     assert float(weights["shift"].norm()) == pytest.approx(moved, rel=1e-5)
 
 
+def test_all_gradients_are_clipped_together(tmp_path: Path) -> None:
+    """By one factor: the step has the direction of the unclipped one, and the length that was asked for."""
+    before, batch = copied(tiny()), data(0)
+    whole, free = one_step(tmp_path / "free", tiny(), batch)
+    row, clipped = one_step(tmp_path / "clipped", tiny(), batch, clip=0.25)
+    steps = {name: before[name] - clipped[name] for name in before}
+    assert row["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-6)
+    assert math.sqrt(sum(float(step.square().sum()) for step in steps.values())) == pytest.approx(0.25, rel=1e-4)
+    for name, step in steps.items():
+        torch.testing.assert_close(step, (before[name] - free[name]) * 0.25 / row["grad_norm"], rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("head", ["tied", "untied"])
 def test_the_norms_of_the_layers_add_up_and_a_tied_weight_counts_once(head: str, tmp_path: Path) -> None:
     model = tiny(f"head={head}")

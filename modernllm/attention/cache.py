@@ -16,6 +16,12 @@ class State(Protocol):
         ...
 
 
+class Stateful(Protocol):
+    """What can generate."""
+
+    def state(self, batch: int, length: int) -> State: ...
+
+
 class Kept:
     """Vectors of up to `length` tokens in the order in which they came, and how many there are."""
 

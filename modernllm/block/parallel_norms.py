@@ -1,24 +1,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor, nn
 
+from modernllm.block import Block
 from modernllm.context import Context
 from modernllm.placement import Placement
 
 
-class ParallelNormsBlock(nn.Module):
+class ParallelNormsBlock(Block):
     """x + sum_i (join_i(x, f_i) - x): side by side, each sublayer with its own norm  (GPT-NeoX)"""
 
     def __init__(self, sublayers: dict[str, nn.Module], placement: Callable[[str], Placement]):
-        super().__init__()
-        self.sublayers = nn.ModuleDict(sublayers)
-        self.joins = nn.ModuleDict({site: placement(site) for site in sublayers})
+        super().__init__(sublayers, {site: placement(site) for site in sublayers})
 
-    def open(self, x: Tensor) -> Any:
-        stream = next(iter(self.joins.values())).open(x)
+    def open(self, x: Tensor) -> Tensor:
+        stream = super().open(x)
         if not isinstance(stream, Tensor):
             raise ValueError(
                 "block=parallel_norms adds up what sublayers do to one stream: placement=residual_dual has two; "
@@ -26,12 +24,9 @@ class ParallelNormsBlock(nn.Module):
             )
         return stream
 
-    def close(self, stream: Any, readout: nn.Module) -> Tensor:
-        return next(iter(self.joins.values())).close(stream, readout)
-
-    def forward(self, stream: Any, context: Context) -> Any:
+    def forward(self, stream: Tensor, context: Context) -> Tensor:
         joined = [
-            self.joins[site](stream, lambda h: sublayer(h, context))  # noqa: B023 (called at once)
-            for site, sublayer in self.sublayers.items()
+            join(stream, lambda h: sublayer(h, context))  # noqa: B023 (called at once)
+            for join, sublayer in zip(self.joins.values(), self.sublayers.values(), strict=True)
         ]
-        return sum(joined) - (len(joined) - 1) * stream
+        return sum(joined[1:], start=joined[0]) - (len(joined) - 1) * stream

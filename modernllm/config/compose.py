@@ -100,9 +100,7 @@ def _compose(overrides: Sequence[str], config_dirs: Folders) -> DictConfig:
     for override in parsed:
         if override.key_or_group == "hydra.searchpath":
             search_path += _search_path(override)
-            folders += _existing(
-                [e.removeprefix("file://") for e in _search_path(override) if "pkg://" not in e]
-            )
+            folders += _existing([e.removeprefix("file://") for e in _search_path(override) if "pkg://" not in e])
     tree = read_tree([CONFIG_DIR, *folders])
     problems = [problem for override in parsed if (problem := misuse(override, tree))]
     sound = [override for override in parsed if not misuse(override, tree)]
@@ -125,9 +123,7 @@ def _compose(overrides: Sequence[str], config_dirs: Folders) -> DictConfig:
 def _search_path(override: Override) -> list[str]:
     value: Any = override.value()
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-        raise ConfigError(
-            f"{override.input_line}: should be a list of folders, as hydra.searchpath=[file://mine]"
-        )
+        raise ConfigError(f"{override.input_line}: should be a list of folders, as hydra.searchpath=[file://mine]")
     return value
 
 

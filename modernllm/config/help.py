@@ -60,15 +60,11 @@ def _groups(tree: Tree, chosen: dict[str, str | None]) -> Iterator[str]:
             label = (group if group in default_choices() else f"+{group}") if i == 0 else ""
             mark = "*" if chosen.get(group) == name else " "
             start = f"  {label:<{left}}  {mark} {name:<{middle}}  "
-            yield from _wrapped(
-                start, re.sub(r" \(default\)|; default(?=\))|(?<=\()default; ", "", choice.summary)
-            )
+            yield from _wrapped(start, re.sub(r" \(default\)|; default(?=\))|(?<=\()default; ", "", choice.summary))
 
 
 def _settings(plain: dict[str, Any]) -> Iterator[str]:
-    comments = dict(
-        re.findall(r"^(\w+):[^#\n]*# *(.*)$", (CONFIG_DIR / PRIMARY).read_text("utf-8"), re.MULTILINE)
-    )
+    comments = dict(re.findall(r"^(\w+):[^#\n]*# *(.*)$", (CONFIG_DIR / PRIMARY).read_text("utf-8"), re.MULTILINE))
     texts = {key: f"{key}={shown(plain[key])}" for key in Settings.__dataclass_fields__}
     left = max(map(len, texts.values()))
     for key, text in texts.items():

@@ -39,9 +39,7 @@ def resolve_target(target: Any, allowed: Sequence[str], known: Sequence[str] = (
     return found
 
 
-_FOREIGN = (
-    f"is no class of {', '.join(PACKAGES[:-1])} or {PACKAGES[-1]}; allow_targets=[...] lists further ones"
-)
+_FOREIGN = f"is no class of {', '.join(PACKAGES[:-1])} or {PACKAGES[-1]}; allow_targets=[...] lists further ones"
 
 
 def _inside(name: str) -> bool:
@@ -76,9 +74,7 @@ def _submodule(path: str, parent: ModuleType) -> ModuleType:
     modules = [info.name for info in iter_modules(getattr(parent, "__path__", ()))]
     if last not in modules and path not in sys.modules:
         classes = [name for name, value in vars(parent).items() if isinstance(value, type) and name[0] != "_"]
-        raise TargetError(
-            f"does not exist: {parent.__name__} has no {last}{did_you_mean(last, classes + modules, 1)}"
-        )
+        raise TargetError(f"does not exist: {parent.__name__} has no {last}{did_you_mean(last, classes + modules, 1)}")
     return _imported(path)
 
 

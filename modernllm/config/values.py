@@ -35,9 +35,7 @@ def problem(key: str, value: Any, hint: Any) -> str | None:
     if writable is None:
         if isinstance(value, list) and (get_origin(hint) in LISTS):
             return None
-        return (
-            f"{key}={shown(value)}: is made by the program or chosen by a group, it has no value of its own"
-        )
+        return f"{key}={shown(value)}: is made by the program or chosen by a group, it has no value of its own"
     if fits(writable, value):
         return None
     hinted = advice(key, value, writable)

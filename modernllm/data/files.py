@@ -46,15 +46,11 @@ class TextFiles:
         elif path.exists():
             found = [path]
         else:
-            found = sorted(
-                file for match in glob.glob(str(path), recursive=True) if (file := Path(match)).is_file()
-            )
+            found = sorted(file for match in glob.glob(str(path), recursive=True) if (file := Path(match)).is_file())
         if found:
             return found
         if glob.has_magic(self.path):
-            raise FileNotFoundError(
-                f"data.path={self.path}: no file matches this pattern (from {Path.cwd()})"
-            )
+            raise FileNotFoundError(f"data.path={self.path}: no file matches this pattern (from {Path.cwd()})")
         if path.is_dir():
             raise FileNotFoundError(f"data.path={self.path}: the folder holds no file that is not hidden")
         raise FileNotFoundError(

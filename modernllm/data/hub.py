@@ -112,9 +112,7 @@ class HubDataset:
                 place, self.config, split=split, streaming=streaming, revision=revision, cache_dir=cache
             )
         except (ValueError, FileNotFoundError, ConnectionError) as error:
-            raise ValueError(
-                f"data.repo={self.repo} (config={self.config}, split={split}): {error}"
-            ) from None
+            raise ValueError(f"data.repo={self.repo} (config={self.config}, split={split}): {error}") from None
 
     def _resolve(self) -> str:
         """The commit that `revision` stands for, asked for once; offline the newest one in the cache."""
@@ -129,13 +127,9 @@ class HubDataset:
                     builder = datasets.load_dataset_builder(self.repo, self.config, revision=self.revision)
                 except (ValueError, FileNotFoundError, ConnectionError) as error:
                     advice = (
-                        "not in the cache; data=stdlib needs none"
-                        if hub_offline()
-                        else f"revision={self.revision}"
+                        "not in the cache; data=stdlib needs none" if hub_offline() else f"revision={self.revision}"
                     )
-                    raise ValueError(
-                        f"data.repo={self.repo} (config={self.config}): {error}; {advice}"
-                    ) from None
+                    raise ValueError(f"data.repo={self.repo} (config={self.config}): {error}; {advice}") from None
                 self._commit = str(builder.hash)
         return self._commit
 
@@ -154,9 +148,7 @@ class HubDataset:
             )
 
     def _samples(self) -> Path:
-        key = key_of(
-            repo=self.repo, config=self.config, revision=self.revision, field=self.field, limit=self.limit
-        )
+        key = key_of(repo=self.repo, config=self.config, revision=self.revision, field=self.field, limit=self.limit)
         return default_cache() / "hub" / f"{self.name}-{key[:16]}"
 
     def _newest_sample(self) -> Path:

@@ -97,9 +97,7 @@ def ngram_floors(train: np.ndarray, inputs: ArrayLike, targets: ArrayLike, vocab
     )
 
 
-def cached_floors(
-    folder: Path, train: np.ndarray, inputs: ArrayLike, targets: ArrayLike, vocab_size: int
-) -> Floors:
+def cached_floors(folder: Path, train: np.ndarray, inputs: ArrayLike, targets: ArrayLike, vocab_size: int) -> Floors:
     """The floors, kept beside the token files in `folder` that they belong to."""
     digest = hashlib.sha256(f"v1 {vocab_size} {len(train)} {MOST_PAIRS}".encode())
     for part in (inputs, targets):

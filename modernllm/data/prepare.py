@@ -49,9 +49,7 @@ class TokenizedCorpus:
     note: str | None = None
 
 
-def prepare(
-    corpus: Corpus, tokenizer: TokenizerRecipe, cache: Path, validation_share: float = 0.05
-) -> TokenizedCorpus:
+def prepare(corpus: Corpus, tokenizer: TokenizerRecipe, cache: Path, validation_share: float = 0.05) -> TokenizedCorpus:
     """Tokenise `corpus`, or open what was tokenised before from the very same text with the same settings."""
     fingerprint = corpus.fingerprint()
     split = LazySplit(corpus, validation_share)
@@ -126,9 +124,7 @@ def _read_meta(folder: Path) -> dict[str, Any] | None:
     return meta if whole else None
 
 
-def _build(
-    corpus: Corpus, identity: dict[str, str], split: LazySplit, tokenizer: Tokenizer, folder: Path
-) -> None:
+def _build(corpus: Corpus, identity: dict[str, str], split: LazySplit, tokenizer: Tokenizer, folder: Path) -> None:
     """Write beside the final folder, then rename: a killed process leaves nothing that looks finished."""
     for left in folder.parent.glob(f".{folder.name}-*"):
         shutil.rmtree(left, ignore_errors=True)
@@ -137,8 +133,7 @@ def _build(
     try:
         dtype = token_dtype(tokenizer.vocab_size)
         sides = {
-            side: _write(split.decided.documents(side), tokenizer, dtype, working / f"{side}.bin")
-            for side in SIDES
+            side: _write(split.decided.documents(side), tokenizer, dtype, working / f"{side}.bin") for side in SIDES
         }
         if corpus.fingerprint() != identity["hash"]:
             raise ValueError(f"data: {corpus.name} changed while it was read; start again")
@@ -166,9 +161,7 @@ def _build(
         raise
 
 
-def _write(
-    documents: Iterator[Document], tokenizer: Tokenizer, dtype: np.dtype, path: Path
-) -> dict[str, Any]:
+def _write(documents: Iterator[Document], tokenizer: Tokenizer, dtype: np.dtype, path: Path) -> dict[str, Any]:
     counts = {"documents": 0, "tokens": 0, "bytes": 0}
     digest = hashlib.sha256()
     end = np.array([tokenizer.eot])

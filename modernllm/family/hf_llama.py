@@ -9,9 +9,7 @@ from modernllm.quantities import Count
 class HuggingFaceLlama(nn.Module):
     """LlamaForCausalLM of the package transformers, made from a config of the asked size"""
 
-    def __init__(
-        self, vocab_size: Count, context_length: Count, dim: Count, n_layers: Count, n_heads: Count
-    ):
+    def __init__(self, vocab_size: Count, context_length: Count, dim: Count, n_layers: Count, n_heads: Count):
         super().__init__()
         from transformers import LlamaConfig, LlamaForCausalLM
 

@@ -9,9 +9,7 @@ from modernllm.quantities import Count
 class XTransformersDecoder(nn.Module):
     """A decoder of the package x-transformers with its rotary positions, RMSNorm and SwiGLU switched on"""
 
-    def __init__(
-        self, vocab_size: Count, context_length: Count, dim: Count, n_layers: Count, n_heads: Count
-    ):
+    def __init__(self, vocab_size: Count, context_length: Count, dim: Count, n_layers: Count, n_heads: Count):
         super().__init__()
         from x_transformers import Decoder, TransformerWrapper
 

@@ -20,9 +20,7 @@ class Logger(Protocol):
 
     problems: list[str]
 
-    def start(
-        self, *, directory: Path, run_id: str, study: str, arm: str, tags: list[str], config: dict
-    ) -> None: ...
+    def start(self, *, directory: Path, run_id: str, study: str, arm: str, tags: list[str], config: dict) -> None: ...
 
     def log(self, row: dict) -> None:
         """One row of metrics.jsonl, with "step"; nested dicts and non-finite numbers are allowed."""

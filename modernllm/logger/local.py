@@ -11,9 +11,7 @@ class LocalLogger:
     def __init__(self) -> None:
         self.problems: list[str] = []
 
-    def start(
-        self, *, directory: Path, run_id: str, study: str, arm: str, tags: list[str], config: dict
-    ) -> None:
+    def start(self, *, directory: Path, run_id: str, study: str, arm: str, tags: list[str], config: dict) -> None:
         pass
 
     def log(self, row: dict) -> None:

@@ -19,9 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-QUEUE_LIMIT = (
-    20_000  # messages that wait while the client connects; above that rows are dropped, not memory filled
-)
+QUEUE_LIMIT = 20_000  # messages that wait while the client connects; above that rows are dropped, not memory filled
 
 
 class MirrorProcess:

@@ -23,9 +23,7 @@ MODES = {
     "dryrun": "offline",
     "disabled": "disabled",
 }
-TAG_LIMIT = JOB_TYPE_LIMIT = ID_LIMIT = (
-    64  # refused by the server above, offline runs only when they are synced
-)
+TAG_LIMIT = JOB_TYPE_LIMIT = ID_LIMIT = 64  # refused by the server above, offline runs only when they are synced
 NAME_LIMIT = 128
 
 
@@ -55,9 +53,7 @@ class WandbLogger:
         self._process: MirrorProcess | None = None
         self._directory = Path()
 
-    def start(
-        self, *, directory: Path, run_id: str, study: str, arm: str, tags: list[str], config: dict
-    ) -> None:
+    def start(self, *, directory: Path, run_id: str, study: str, arm: str, tags: list[str], config: dict) -> None:
         try:
             mode = choose_mode(self.mode, os.environ)
         except ValueError as error:

@@ -14,9 +14,8 @@ from modernllm.config.targets import resolve_target
 from modernllm.config.tree import read_tree
 from modernllm.runs.identity import forward_flops_per_token, parameter_counts
 
-OF_THE_MODEL = (
-    "norm placement readout branch position activation attention qk_norm moe layers block embedding head init arch"
-).split()
+OF_THE_MODEL = ("norm", "placement", "readout", "branch", "position", "activation", "attention", "qk_norm", "moe")
+OF_THE_MODEL += ("layers", "block", "embedding", "head", "init", "arch")
 
 
 @dataclass(frozen=True)
@@ -76,4 +75,5 @@ def text(rows: Sequence[Entry]) -> Iterator[str]:
             group = row.group
             yield ""
             yield group
-        yield f"  {row.choice:<{width}}  {row.parameters:>9,} parameters {row.flops:>11,.0f} FLOPs/token  {row.formula or row.description}"
+        cost = f"{row.parameters:>9,} parameters {row.flops:>11,.0f} FLOPs/token"
+        yield f"  {row.choice:<{width}}  {cost}  {row.formula or row.description}"

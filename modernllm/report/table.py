@@ -84,7 +84,8 @@ def sweep_suggestions(runs: Sequence[Run], words: Sequence[str]) -> list[str]:
     command = f"python train.py {shlex.join(words)}"
     inits = {run.identity["choices"]["init"] for run in runs}
     if inits == {"fanin"}:
-        return ["", "does it hold at another scale of the initial weights? now try init=gpt2:", f"  {command} init=gpt2"]
+        question = "does it hold at another scale of the initial weights? now try init=gpt2:"
+        return ["", question, f"  {command} init=gpt2"]
     if not any(word.startswith("seed=") for word in words):
         return ["", "one seed is an anecdote; now try several:", f"  {command} seed=0,1,2"]
     return []

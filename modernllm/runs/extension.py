@@ -1,4 +1,4 @@
-"""More steps for a finished run, where its schedule allows: the longer run is what it would have been from the start."""
+"""More steps for a finished run, where its schedule allows: the longer run is what it would have been anyway."""
 
 from __future__ import annotations
 

@@ -67,8 +67,11 @@ def run_name(
 
     It follows from what is run, not from how it was asked for: one run has one name.
     """
-    unlike = [f"{group}_{choice}" for group, choice in sorted(choices.items())
-              if choice != expected.get(group) and group not in {"size", *NAMELESS, *dead}]
+    unlike = [
+        f"{group}_{choice}"
+        for group, choice in sorted(choices.items())
+        if choice != expected.get(group) and group not in {"size", *NAMELESS, *dead}
+    ]
     readable = "-".join([choices["size"], *unlike])
     safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in readable)[:120]
     return f"{safe}-s{seed}-{config_hash[:10]}"

@@ -33,7 +33,7 @@ class Telemetry:
 
 
 def layer_of(parameter: str) -> str:
-    """`blocks.3.sublayers.attention.q.weight` -> `block.3`, by the first number in the name; else the part that owns it."""
+    """`blocks.3.sublayers.attention.q.weight` -> `block.3`, by the first number in the name; else its owner."""
     block = re.search(r"\.(\d+)\.", parameter)
     first, *rest = parameter.split(".")
     return f"block.{block[1]}" if block else ".".join(rest[:-1]) if first == "module" else first

@@ -34,9 +34,7 @@ def norm() -> nn.Module:
     return nn.LayerNorm(8, eps=0.0, dtype=torch.float64)
 
 
-def make(
-    kind: type[SerialBlock] | type[ParallelBlock], placement: type[Placement]
-) -> SerialBlock | ParallelBlock:
+def make(kind: type[SerialBlock] | type[ParallelBlock], placement: type[Placement]) -> SerialBlock | ParallelBlock:
     sublayers: dict[str, nn.Module] = {"attention": Sine(), "feedforward": Square()}
     return kind(sublayers, partial(placement, norm, nn.Identity, 2, 0))
 

@@ -34,9 +34,7 @@ def test_resolve_is_plain_and_has_no_references_left():
 
 
 def test_partial_takes_what_the_program_supplies():
-    made = build(
-        {"_target_": "modernllm.schedule.Cosine", "_partial_": True, "warmup": 0.5}, "schedule", steps=10
-    )
+    made = build({"_target_": "modernllm.schedule.Cosine", "_partial_": True, "warmup": 0.5}, "schedule", steps=10)
     assert isinstance(made, Cosine)
     assert made.peak == 5
     whole = build({"_target_": "modernllm.schedule.Cosine", "steps": 20}, "schedule")
@@ -101,9 +99,7 @@ def test_dead_switches(overrides: list[str], dead: list[str]):
 def test_counting_use_changes_nothing():
     counted, _ = model("head=tied")
     plain = build(compose([*NANO, "head=tied"]).model, "model", vocab_size=7)
-    assert {n: p.shape for n, p in counted.named_parameters()} == {
-        n: p.shape for n, p in plain.named_parameters()
-    }
+    assert {n: p.shape for n, p in counted.named_parameters()} == {n: p.shape for n, p in plain.named_parameters()}
 
 
 @pytest.mark.parametrize(

@@ -118,9 +118,7 @@ VALUES = {
     "model._partial_='yes'": "model._partial_=yes: should be true or false",
     "model.norm._target_=3": "model.norm._target_=3: should be the dotted name of a class",
     "seed=${sed}": "seed=${sed}: Interpolation key 'sed' not found",
-    "optimizer.lr=${optimizer.lrr}": (
-        "optimizer.lr=${optimizer.lrr}: Interpolation key 'optimizer.lrr' not found"
-    ),
+    "optimizer.lr=${optimizer.lrr}": ("optimizer.lr=${optimizer.lrr}: Interpolation key 'optimizer.lrr' not found"),
     "seed=${oc.env:NOT_SET_ANYWHERE}": (
         "seed=${oc.env:NOT_SET_ANYWHERE}: KeyError raised while resolving interpolation: "
         "\"Environment variable 'NOT_SET_ANYWHERE' not found\""
@@ -226,9 +224,7 @@ def test_a_switch_by_group_is_clean(tmp_path: Path):
 def test_component_inside_lists_and_plain_mappings(tmp_path: Path):
     text = "model: {activation: {extra: [{a: {_target_: torch.nn.GELU, approx: 1}}]}}\n"
     first, second = experiment(tmp_path, text)
-    assert first.startswith(
-        "model.activation.extra=[{a: {_target_: torch.nn.GELU, approx: 1}}]: GatedFeedForward has"
-    )
+    assert first.startswith("model.activation.extra=[{a: {_target_: torch.nn.GELU, approx: 1}}]: GatedFeedForward has")
     place = "model.activation.extra.0.a"
     assert second == f"{place}.approx=1: GELU has no approx; did you mean {place}.approximate?"
 

@@ -32,8 +32,9 @@ def test_default_is_marked():
 
 
 def test_a_line_of_each_kind():
-    assert "                none         no normalisation, at any site" in LINES
-    assert "              * rmsnorm      x / rms(x), with a gain" in LINES
+    words = [" ".join(line.split()) for line in LINES]
+    assert "none no normalisation, at any site" in words
+    assert "* rmsnorm x / rms(x), with a gain" in words
     assert "  seed=0            null draws one" in LINES
     assert any(line.startswith("  optimizer  betas=[0.9, 0.95]") for line in LINES)
     for word in (
@@ -49,11 +50,7 @@ def test_a_line_of_each_kind():
 def test_a_users_own_choices_are_listed(tmp_path: Path):
     for group in ("norm", "experiment"):
         (tmp_path / group).mkdir()
-        (tmp_path / group / "mine.yaml").write_text(
-            f"# @package model.{group}\n# my {group}\n_target_: a.B\n"
-        )
-    lines = help_text([tmp_path]).splitlines()
-    assert "                mine         my norm" in lines
-    assert any(
-        line.startswith("  +experiment") and line.endswith("mine         my experiment") for line in lines
-    )
+        (tmp_path / group / "mine.yaml").write_text(f"# @package model.{group}\n# my {group}\n_target_: a.B\n")
+    words = [" ".join(line.split()) for line in help_text([tmp_path]).splitlines()]
+    assert "mine my norm" in words
+    assert "+experiment mine my experiment" in words

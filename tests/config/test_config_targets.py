@@ -79,9 +79,7 @@ def test_refused_without_being_called(target: str, monkeypatch: pytest.MonkeyPat
     called = []
     for owner, name in [(os, "system"), (torch, "load"), (torch.hub, "load"), (sys, "exit")]:
         monkeypatch.setattr(owner, name, lambda *args, **kwargs: called.append(args))
-    assert "is no class of modernllm, torch.nn or torch.optim" in refusal(target) or "exist" in refusal(
-        target
-    )
+    assert "is no class of modernllm, torch.nn or torch.optim" in refusal(target) or "exist" in refusal(target)
     assert called == []
 
 
@@ -124,17 +122,13 @@ def test_listed_is_imported_whether_class_or_function(outside: Path):
     assert resolve_target("outside_probe.make", names)(3) == 3
     assert resolve_target("collections.Counter", names) is Counter
     assert refusal("outside_probe.value", names) == "is neither a class nor a function"
-    assert refusal("outside_probe.other", ("outside_probe.other",)).startswith(
-        "does not exist: outside_probe"
-    )
+    assert refusal("outside_probe.other", ("outside_probe.other",)).startswith("does not exist: outside_probe")
     assert "cannot be imported" in refusal("not_installed.X", ("not_installed.X",))
     assert "is no class of" in refusal("outside_probe.Thing.__init__", names)
 
 
 def test_nearest_is_named():
-    assert refusal("modernllm.init.FanInn") == (
-        "does not exist: modernllm.init has no FanInn; did you mean FanIn?"
-    )
+    assert refusal("modernllm.init.FanInn") == ("does not exist: modernllm.init has no FanInn; did you mean FanIn?")
     assert "did you mean rmsnorm?" in refusal("modernllm.norm.rmsnrom.RMSNorm")
     assert "did you mean Identity?" in refusal("torch.nn.Identiti")
 

@@ -141,9 +141,7 @@ def test_rows_of_tables_are_documents(tmp_path: Path, monkeypatch: pytest.Monkey
     write_parquet(tmp_path / "t.parquet", {"text": ["one\r\nx", "zwei\u00e9", None]})
     for name in ("r[1].jsonl", "list.json", "t.parquet"):
         assert texts(TextFiles(str(tmp_path / name))) == ["one\r\nx", "zwei\u00e9"]
-    with pytest.raises(
-        ValueError, match=r"data\.field=body: .*r\[1\]\.jsonl has no such field; it has n, text"
-    ):
+    with pytest.raises(ValueError, match=r"data\.field=body: .*r\[1\]\.jsonl has no such field; it has n, text"):
         texts(TextFiles(str(tmp_path / "r[1].jsonl"), field="body"))
     with pytest.raises(ValueError, match=r"data\.field=n: .*holds the int 1"):
         texts(TextFiles(str(tmp_path / "r[1].jsonl"), field="n"))

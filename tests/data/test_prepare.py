@@ -128,9 +128,7 @@ def test_what_shapes_the_files_names_them(tmp_path: Path) -> None:
 
 def test_a_hit_reads_the_sources_once_and_is_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = prepare(Synthetic(30), BytePairEncoding(300), tmp_path)
-    monkeypatch.setattr(
-        module, "split_documents", lambda *a: pytest.fail("a prepared corpus is not split again")
-    )
+    monkeypatch.setattr(module, "split_documents", lambda *a: pytest.fail("a prepared corpus is not split again"))
     again = prepare(Synthetic(30), BytePairEncoding(300), tmp_path)
     assert np.array_equal(first.train, again.train)
     assert first.meta == again.meta
@@ -179,9 +177,7 @@ def _prepare(cache: Path, log: Path, results) -> None:
 def test_two_processes_prepare_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    processes = [
-        context.Process(target=_prepare, args=(tmp_path, tmp_path / "log", results)) for _ in range(2)
-    ]
+    processes = [context.Process(target=_prepare, args=(tmp_path, tmp_path / "log", results)) for _ in range(2)]
     for process in processes:
         process.start()
     first, second = results.get(timeout=60), results.get(timeout=60)
@@ -237,9 +233,7 @@ def test_one_file_is_enough(tmp_path: Path) -> None:
     path = tmp_path / "play.txt"
     path.write_text("".join(f"line {number}\n" for number in range(500)), encoding="utf-8")
     data = prepare(TextFiles(str(path)), ByteTokenizer(), tmp_path / "cache")
-    assert data.tokenizer.decode(data.train) + data.tokenizer.decode(data.validation) == path.read_text(
-        "utf-8"
-    )
+    assert data.tokenizer.decode(data.train) + data.tokenizer.decode(data.validation) == path.read_text("utf-8")
     assert data.folder.name.startswith("play-byte-")
 
 

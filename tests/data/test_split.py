@@ -83,9 +83,7 @@ def test_repeats_up_to_case_and_space_stay_together_and_are_counted() -> None:
     train, validation = sides(corpus(*texts), 0.2)
     assert split.repeated == 50
     assert len(validation) == 20
-    assert not {" ".join(t.lower().split()) for t in train} & {
-        " ".join(t.lower().split()) for t in validation
-    }
+    assert not {" ".join(t.lower().split()) for t in train} & {" ".join(t.lower().split()) for t in validation}
 
 
 def test_a_split_given_by_the_source_is_kept() -> None:

@@ -19,9 +19,7 @@ def line(n: int) -> np.ndarray:
 
 def test_the_shortest_texts() -> None:
     """F-53: N = block is an error, one more token is one start, two more are two."""
-    with pytest.raises(
-        ValueError, match=r"train split has 8 tokens and a window needs 9 .*context_length=8.* data"
-    ):
+    with pytest.raises(ValueError, match=r"train split has 8 tokens and a window needs 9 .*context_length=8.* data"):
         Windows(line(8), 8, 1, 0)
     with pytest.raises(ValueError, match=r"validation split has 8 tokens and a window needs 9"):
         validation_windows(line(8), 8, 100)

@@ -42,9 +42,7 @@ class BytePairEncoding:
 
     def fit(self, train_texts: Iterable[str], cache: Path, corpus_key: str) -> RankTokenizer:
         """Learn the merges, or read those learned before from the same text."""
-        key = key_of(
-            corpus=corpus_key, vocab_size=self.vocab_size, pattern=PATTERN, bytes=TRAINING_BYTES, version=1
-        )
+        key = key_of(corpus=corpus_key, vocab_size=self.vocab_size, pattern=PATTERN, bytes=TRAINING_BYTES, version=1)
         path = cache / "tokenizers" / f"bpe-{self.vocab_size}-{key[:16]}.json"
         pieces = _read(path, self.vocab_size)
         if pieces is None:
@@ -101,9 +99,7 @@ def _bytes_by_symbol() -> dict[str, int]:
     """GPT-2's stand-ins: printable bytes stand for themselves, the others are code points from 256 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [value for value in range(256) if value not in printable]
-    return {chr(value): value for value in printable} | {
-        chr(256 + i): value for i, value in enumerate(others)
-    }
+    return {chr(value): value for value in printable} | {chr(256 + i): value for i, value in enumerate(others)}
 
 
 def _read(path: Path, vocab_size: int) -> list[bytes] | None:
