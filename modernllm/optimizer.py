@@ -6,7 +6,7 @@ moments alone where it is 1, without waiting for the device; for the others the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -29,6 +29,8 @@ class Optimizer(Protocol):
     """What the trainer uses."""
 
     reads_found_inf: bool
+    lr: float
+    """The peak that was asked for; a parameter's `lr_scale` is a factor to it."""
 
     @property
     def param_groups(self) -> list[dict[str, Any]]: ...
@@ -67,6 +69,14 @@ def _pair(betas: list[float]) -> tuple[float, float]:
     return betas[0], betas[1]
 
 
+def _unscaled(model: nn.Module, name: str) -> Iterator[tuple[str, nn.Parameter, Role]]:
+    """The parameters, or ValueError if their rates are scaled in a way that this optimizer's steps do not follow."""
+    for entry in parameter_roles(model):
+        if getattr(entry[1], "lr_scale", 1.0) != 1.0:
+            raise ValueError(f"init=mup scales the rates of Adam's steps: optimizer={name} needs another init")
+        yield entry
+
+
 class AdamW(torch.optim.AdamW):
     """w <- w - lr (m / (sqrt(v) + eps) + weight_decay w)  (Loshchilov and Hutter, 2019)"""
 
@@ -81,8 +91,9 @@ class AdamW(torch.optim.AdamW):
         weight_decay: NonNegative,
         decay: Decay = "coupled",
     ):
+        pair, self.lr = _pair(betas), lr
         groups = parameter_groups(parameter_roles(model), lr, weight_decay, decay)
-        super().__init__(groups, lr=lr, betas=_pair(betas), eps=eps, fused=True)
+        super().__init__(groups, lr=lr, betas=pair, eps=eps, fused=True)
 
 
 class SGD(torch.optim.SGD):
@@ -91,7 +102,8 @@ class SGD(torch.optim.SGD):
     reads_found_inf = True
 
     def __init__(self, model: nn.Module, lr: Positive, momentum: Probability, weight_decay: NonNegative):
-        groups = parameter_groups(parameter_roles(model), lr, weight_decay)
+        self.lr = lr
+        groups = parameter_groups(_unscaled(model, "sgd"), lr, weight_decay)
         super().__init__(groups, lr=lr, momentum=momentum, fused=True)
 
 
@@ -108,7 +120,8 @@ class Adafactor(torch.optim.Adafactor):
         clip: Positive,
         weight_decay: NonNegative,
     ):
-        groups = parameter_groups(parameter_roles(model), lr, weight_decay)
+        self.lr = lr
+        groups = parameter_groups(_unscaled(model, "adafactor"), lr, weight_decay)
         super().__init__(groups, lr=lr, beta2_decay=beta2_decay, d=clip)
 
 
@@ -118,8 +131,9 @@ class Lion(torch.optim.Optimizer):
     reads_found_inf = False
 
     def __init__(self, model: nn.Module, lr: Positive, betas: list[Probability], weight_decay: NonNegative):
+        pair, self.lr = _pair(betas), lr
         groups = parameter_groups(parameter_roles(model), lr, weight_decay)
-        super().__init__(groups, {"lr": lr, "betas": _pair(betas), "weight_decay": weight_decay})
+        super().__init__(groups, {"lr": lr, "betas": pair, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -160,6 +174,7 @@ class Muon:
         eps: Positive,
         weight_decay: NonNegative,
     ):
+        pair, self.lr = _pair(betas), lr
         everything = list(parameter_roles(model))
         matrices: tuple[Role, ...] = ("hidden", "score", "gate", "stream")
         inside = [entry for entry in everything if entry[2] in matrices and entry[1].ndim == 2]
@@ -169,7 +184,7 @@ class Muon:
             parameter_groups(inside, lr, weight_decay), momentum=momentum, adjust_lr_fn="match_rms_adamw"
         )
         groups = parameter_groups(outside, lr, weight_decay)
-        self.adamw = torch.optim.AdamW(groups, lr=lr, betas=_pair(betas), eps=eps, fused=True)
+        self.adamw = torch.optim.AdamW(groups, lr=lr, betas=pair, eps=eps, fused=True)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:

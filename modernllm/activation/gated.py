@@ -14,8 +14,8 @@ class GatedFeedForward(nn.Module):
     """W_out (act(W_gate x) * W_up x)  (GLU, Dauphin et al., 2017; in the feed-forward, Shazeer, 2020)
 
     The variants differ in `act`: sigmoid is GLU, the identity is bilinear, and ReLU, GELU and SiLU (Swish) name theirs.
-    Three matrices of 2/3 `expansion` d have the parameters of the plain feed-forward's two of `expansion` d; rounded to a
-    multiple of 8.
+    Three matrices of 2/3 `expansion` d have the parameters of the plain feed-forward's two of `expansion` d; rounded
+    to a multiple of 8.
     """
 
     def __init__(

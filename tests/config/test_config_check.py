@@ -45,7 +45,11 @@ OTHER_CHOICES = [
     for choice in choices
     if choice != default_choices().get(group)
 ]
-NEEDED = {("data", "files"): ["data.path=x.txt"], ("attention", "gqa"): ["model.n_kv_heads=2"]}
+NEEDED = {
+    ("data", "files"): ["data.path=x.txt"],
+    ("attention", "gqa"): ["model.n_kv_heads=2"],
+    ("family", "external"): ["model.module._target_=torch.nn.Identity"],
+}
 
 
 def test_the_defaults_check():
@@ -84,8 +88,8 @@ VALUES = {
     "trainer.steps=1.5": "trainer.steps=1.5: should be a whole number >= 1",
     "trainer.steps=0": "trainer.steps=0: should be a whole number >= 1",
     "trainer.steps=1e3": "trainer.steps=1000.0: should be a whole number >= 1; write 1000",
-    "trainer.precision=fp8": "trainer.precision=fp8: should be one of fp32, bf16",
-    "trainer.precision=bf1": "trainer.precision=bf1: should be one of fp32, bf16; did you mean bf16?",
+    "trainer.precision=fp8": "trainer.precision=fp8: should be one of fp32, bf16, fp16",
+    "trainer.precision=bf1": "trainer.precision=bf1: should be one of fp32, bf16, fp16; did you mean bf16?",
     "trainer.clip=0": "trainer.clip=0: should be a number > 0",
     "optimizer.lr=-1": "optimizer.lr=-1: should be a finite number > 0",
     "optimizer.lr=''": "optimizer.lr=: should be a finite number > 0; nothing stands after =",
@@ -101,10 +105,10 @@ VALUES = {
     "model.norm=3": f"model.norm=3: {MADE}",
     "model.norm=null": f"model.norm=null: {MADE}",
     "model.norm.eps=0": "model.norm.eps=0: should be a finite number > 0",
-    "schedule.warmup=1.5": "schedule.warmup=1.5: should be a number >= 0 and < 1",
+    "schedule.warmup=1.5": "schedule.warmup=1.5: should be a whole number >= 0 or a number >= 0 and < 1",
     "trainer=3": "trainer=3: should be chosen by a group, trainer has no _target_",
     "typo=1": "typo: nothing reads this key",
-    "modle.dim=1": "modle: nothing reads this key; did you mean model?",
+    "modle.dim=1": "modle: nothing reads this key; did you mean model or moe?",
     "sed=1": "sed: nothing reads this key; did you mean seed?",
     "optimizer.lrr=1": "optimizer.lrr=1: AdamW has no lrr; did you mean optimizer.lr?",
     "model.norm.epps=1": "model.norm.epps=1: RMSNorm has no epps; did you mean model.norm.eps?",
@@ -172,7 +176,7 @@ def test_required_key_of_a_whole_object():
 
 
 def test_sections_are_the_groups_of_train_yaml():
-    assert set(sections()) == set(DEFAULT) - {"seed", "study", "out", "cache", "overwrite", "allow_targets"}
+    assert set(sections()) == set(DEFAULT) - {"seed", "study", "out", "cache", "overwrite", "resume", "allow_targets"}
 
 
 def test_check_takes_what_is_saved(tmp_path: Path):
@@ -201,7 +205,7 @@ def experiment(tmp_path: Path, text: str) -> list[str]:
 def test_unknown_keys_of_a_users_file(tmp_path: Path):
     text = "modle: {dim: 3}\noptimizer: {lrr: 1e-3, betas: [0.9, 2]}\nmodel: {norm: {epsilon: 1e-5}}\n"
     assert set(experiment(tmp_path, text)) == {
-        "modle: nothing reads this key; did you mean model?",
+        "modle: nothing reads this key; did you mean model or moe?",
         "optimizer.lrr=0.001: AdamW has no lrr; did you mean optimizer.lr?",
         "optimizer.betas=[0.9, 2]: should be a list, each a number >= 0 and < 1",
         "model.norm.epsilon=1e-05: RMSNorm has no epsilon; did you mean model.norm.eps?",

@@ -153,7 +153,7 @@ def test_choices_are_those_composed():
     defaults = default_choices()
     assert defaults["norm"] == "rmsnorm"
     assert choices([]) == defaults
-    assert next(iter(defaults)) == "family"
+    assert next(iter(defaults)) == "norm"
     changed = {group: c for group, c in choices(["placement=post", "norm=none"]).items() if c != defaults[group]}
     assert changed == {"placement": "post", "norm": "none", "readout": "none"}
     cfg, chosen = compose_with_choices(["head=tied"])

@@ -21,7 +21,7 @@ def test_every_choice_once_with_its_line_in_the_order_of_the_defaults():
     block = LINES[start : LINES.index("Run", start)]
     groups = [line.split()[0] for line in block if line.startswith("  ") and line[2] != " "]
     assert groups == list(default_choices())
-    column = block[0].index("decoder")
+    column = block[0].index("dyt")
     named = [line[column:].split()[0] for line in block if line[column : column + 1].strip()]
     assert named == [name for choices in read_tree([CONFIG_DIR]).values() for name in choices]
 
@@ -36,7 +36,7 @@ def test_a_line_of_each_kind():
     assert "none no normalisation, at any site" in words
     assert "* rmsnorm x / rms(x), with a gain" in words
     assert "  seed=0            null draws one" in LINES
-    assert any(line.startswith("  optimizer  betas=[0.9, 0.95]") for line in LINES)
+    assert any(line.startswith("  optimizer  lr=0.003 betas=[0.9, 0.95]") for line in LINES)
     for word in (
         "--cfg job",
         "--hydra-help",
