@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import hydra
@@ -56,9 +58,9 @@ def main() -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return MISUSED
-    done: list[tuple[int, Run | None]] = []
+    done: list[Done] = []
     run_hydra(lambda cfg: done.append(job(cfg, expected)))
-    return end_of_sweep(done) if many else end_of_run(*done[0])
+    return end_of_sweep(done) if many else end_of_run(done[0])
 
 
 def run_hydra(task: Callable[[DictConfig], None]) -> None:
@@ -71,27 +73,38 @@ def leading(chosen: Mapping[str, str | None]) -> tuple[str, ...]:
     return tuple(f"{group}={chosen[group]}" for group in LEADING if chosen.get(group))
 
 
-def job(cfg: DictConfig, expected: Expected) -> tuple[int, Run | None]:
+@dataclass(frozen=True)
+class Done:
+    """One job of the command line: what was asked, and its run, or why there is none."""
+
+    overrides: Mapping[str, str]
+    code: int
+    run: Run | None = None
+    reason: str = ""
+
+
+def job(cfg: DictConfig, expected: Expected) -> Done:
     """One run. An error is told and counted, and never keeps the other jobs of a sweep from running."""
     from modernllm import experiment
     from modernllm.report.summary import result
     from modernllm.runs.directory import RunningElsewhere
 
     os.chdir(HydraConfig.get().runtime.cwd)  # paths are relative to where the command was given
+    words = asked(expected)
     try:
-        code, run = experiment.run(cfg, asked(expected))
+        code, run = experiment.run(cfg, words)
     except KeyboardInterrupt:
-        raise SystemExit(experiment.INTERRUPTED) from None
+        raise SystemExit(experiment.SIGNALLED + signal.SIGINT) from None
     except (ValueError, OSError, RunningElsewhere) as error:
         print(f"error: {error}", file=sys.stderr)
-        return FAILED, None
-    except (Exception, SystemExit):  # whoever leaves the program from inside a run has not finished it
+        return Done(words.overrides, FAILED, reason=str(error))
+    except (Exception, SystemExit) as error:  # whoever leaves the program from inside a run has not finished it
         traceback.print_exc()
-        return FAILED, None
+        return Done(words.overrides, FAILED, reason=f"{type(error).__name__}: {error}")
     print(*result(run), sep="\n")
-    if code == experiment.INTERRUPTED:
+    if code > experiment.SIGNALLED:
         raise SystemExit(code)  # a sweep stops here too
-    return code, run
+    return Done(words.overrides, code, run)
 
 
 def asked(expected: Expected) -> Asked:
@@ -105,28 +118,29 @@ def asked(expected: Expected) -> Asked:
     return Asked(chosen, implied, {key: value for key, _, value in pairs})
 
 
-def end_of_run(code: int, run: Run | None) -> int:
-    if run is not None:
+def end_of_run(done: Done) -> int:
+    if done.run is not None:
         from modernllm.report.summary import epilogue
 
-        print(*epilogue(run), sep="\n")
-    return code
+        print(*epilogue(done.run), sep="\n")
+    return done.code
 
 
-def end_of_sweep(jobs: list[tuple[int, Run | None]]) -> int:
-    """Print the table of the runs; non-zero if any failed. A run that diverged is a result."""
+def end_of_sweep(jobs: list[Done]) -> int:
+    """Print the table of the runs, and what failed and why; non-zero if any did. A run that diverged is a result."""
     import rich.console
 
     from modernllm.report.table import sweep_suggestions, sweep_table
 
     width = None if sys.stdout.isatty() else LOG_WIDTH
     console = rich.console.Console(highlight=False, width=width)
-    runs = [run for _, run in jobs if run is not None]
+    runs = [job.run for job in jobs if job.run is not None]
+    failed = [job for job in jobs if job.run is None]
     if runs:
         console.print()
         sweep_table(runs, console)
-    failed = len(jobs) - len(runs)
-    if failed:
-        console.print(f"{failed} of {len(jobs)} jobs failed: their errors are above", style="bold red")
+    for job in failed:
+        words = " ".join(f"{key}={value}" for key, value in job.overrides.items())
+        console.print(f"failed: {words}: {job.reason}", style="bold red", markup=False, emoji=False)
     print(*sweep_suggestions(runs, sys.argv[1:]), sep="\n")
     return FAILED if failed else 0

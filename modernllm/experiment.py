@@ -38,8 +38,12 @@ from modernllm.runs.record import Run, load_run
 from modernllm.runs.recorder import Recorder
 from modernllm.trainer import Ending, Trainer
 
-FINISHED, NONFINITE, INTERRUPTED = 0, 4, 130
-"""Exit codes of one run; 130 is what a shell gives for Ctrl-C."""
+FINISHED, NONFINITE, SIGNALLED = 0, 4, 128
+"""Exit codes of one run; to the last the signal's number is added, as a shell does: 130 is Ctrl-C, 143 SIGTERM."""
+
+
+NEEDED = ("trainer.steps", "trainer.batch_size", "model.context_length")
+"""What a size must say, whatever else it says."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +100,9 @@ def run(cfg: DictConfig, asked: Asked) -> tuple[int, Run]:
         done = load_run(directory.path)
     # a finished run may have been asked for in other words; a table of this command's runs names them by its own
     done = replace(done, identity=done.identity | {"choices": asked.choices, "overrides": asked.overrides})
-    codes = {"finished": NONFINITE if done.outcome == "nonfinite" else FINISHED, "interrupted": INTERRUPTED}
-    return codes[done.status["status"]], done
+    if done.status["status"] == "interrupted":
+        return SIGNALLED + done.status["signal"], done
+    return NONFINITE if done.outcome == "nonfinite" else FINISHED, done
 
 
 def compare(prepared: Prepared, origin: Run) -> None:
@@ -118,6 +123,10 @@ def held(directory: RunDirectory):
 
 def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
     """ValueError, before anything is written, if a part cannot be built or the parts do not fit together."""
+    for key in NEEDED:
+        section, _, name = key.partition(".")
+        if config[section].get(name) is None:
+            raise ValueError(f"{key}: is not set; a size sets it, or {key}=...")
     if config["seed"] is None:
         config["seed"] = secrets.randbelow(2**31)
     device = pick_device(config["trainer"]["device"])

@@ -178,7 +178,9 @@ class Trainer:
                 "lr": measured.lr,
                 "tokens_per_s": speed,
             }
-            self.recorder.step(row | ({"skipped": True} if held and self.nonfinite != "stop" else {}))
+            # the search for a scale that fp16 can bear is no mishap: only what a policy skipped degrades a run
+            why = "overflowed" if overflowed else "skipped" if held and self.nonfinite != "stop" else None
+            self.recorder.step(row | ({why: True} if why else {}))
             if self.telemetry.due(measured.step):
                 self.recorder.telemetry({"step": measured.step, "grad": self.telemetry.by_layer(by_tensor)})
             if not (math.isfinite(loss) and math.isfinite(norm)):

@@ -438,7 +438,10 @@ def test_a_job_that_fails_leaves_the_others_and_a_code(tell: Tell, tmp_path: Pat
     kept = [load_run(folder) for folder in (tmp_path / "runs" / "default").iterdir()]
     assert sorted(done.config["model"]["n_heads"] for done in kept) == [2]
     assert [done.word for done in kept] == ["undecided"]
-    assert "2 of 3 jobs failed: their errors are above" in out
+    failed = [line for line in out.splitlines() if line.startswith("failed: ")]
+    assert len(failed) == 2
+    for line, heads in zip(failed, (3, 5), strict=True):
+        assert f"model.n_heads={heads}: model.n_heads={heads} does not divide" in line
     assert [line.split()[0] for line in out.splitlines() if "│" in line] == [
         "nano-data_synthetic-s0-" + kept[0].run_id[-10:]
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +70,26 @@ def test_the_only_step_is_the_peak(kind: type[Schedule]) -> None:
     """And the rate after it."""
     for warmup in (0, 0.5, 1):
         assert [kind(1, warmup)(step) for step in (1, 2)] == [1.0, 1.0]
+
+
+DOCUMENTED = Path(__file__).parents[1] / "docs" / "schedules.md"
+SCHEDULES = {
+    "cosine": Cosine(10, warmup=4),
+    "linear": Linear(10, warmup=4),
+    "wsd": WarmupStableDecay(10, warmup=4),
+    "constant": Constant(10, warmup=4),
+    "inverse_sqrt": InverseSqrt(10, warmup=4),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_rates_of_ten_steps_stand_in_the_docs(name: str) -> None:
+    row = next(line for line in DOCUMENTED.read_text().splitlines() if line.startswith(f"| `{name}`"))
+    documented = [float(cell) for cell in row.strip("|").split("|")[1:]]
+    assert [SCHEDULES[name](step) for step in range(1, 11)] == pytest.approx(documented, abs=5e-4)
+    assert SCHEDULES[name](11) == SCHEDULES[name](10)
+
+
+def test_a_warm_up_as_long_as_the_run_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"schedule.warmup=10: the run has 10 steps"):
+        Cosine(10, warmup=10)
