@@ -141,6 +141,6 @@ def end_of_sweep(jobs: list[Done]) -> int:
         sweep_table(runs, console)
     for job in failed:
         words = " ".join(f"{key}={value}" for key, value in job.overrides.items())
-        console.print(f"failed: {words}: {job.reason}", style="bold red", markup=False, emoji=False)
+        console.print(f"failed: {words}: {job.reason}", style="bold red", markup=False, emoji=False, soft_wrap=True)
     print(*sweep_suggestions(runs, sys.argv[1:]), sep="\n")
     return FAILED if failed else 0
