@@ -16,14 +16,14 @@ from modernllm.objective import Objective
 DESIGNS = sorted(path.stem for path in (CONFIG_DIR / "arch").glob("*.yaml"))
 
 CONSISTS_OF = {
-    "transformer2017": "norm=layernorm placement=post readout=none position=sinusoidal activation=relu embedding=scaled",
+    "transformer2017": "norm=layernorm placement=post readout=none position=sinusoidal activation=relu",
     "gpt2": "norm=layernorm placement=pre position=learned activation=gelu_tanh head=tied init=gpt2",
     "neox": "norm=layernorm block=parallel_norms position=rope activation=gelu head=untied",
     "llama": "norm=rmsnorm placement=pre position=rope activation=swiglu attention=mha head=untied",
     "mistral": "norm=rmsnorm attention=window activation=swiglu",
     "mixtral": "attention=gqa moe=topk activation=swiglu",
     "qwen3": "attention=gqa qk_norm=head activation=swiglu",
-    "gemma2": "placement=sandwich activation=geglu attention=gqa layers=alternate embedding=scaled head=tied_softcapped",
+    "gemma2": "placement=sandwich activation=geglu attention=gqa layers=alternate head=tied_softcapped",
     "olmo2": "placement=reordered qk_norm=width attention=mha",
     "deepseek": "attention=mla moe=topk_lossfree layers=moe_every",
     "notes_decoder": "norm=layernorm placement=pre position=none activation=gelu",

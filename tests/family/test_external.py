@@ -83,5 +83,5 @@ def test_parts_of_ours_do_not_go_into_other_hands_models() -> None:
 
 
 def test_our_parts_draw_nothing_themselves(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="init=own: .* draws nothing itself"):
+    with pytest.raises(ValueError, match=r"init=own: .* draws nothing itself"):
         run("init=own", f"out={tmp_path}")
