@@ -5,7 +5,10 @@ import os
 # two processes whose threads spin at barriers on the same cores are sixty times slower; read when torch is imported
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from modernllm.cli import main
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        from modernllm.cli import main
+
+        raise SystemExit(main())
+    except KeyboardInterrupt:  # while torch is imported, say; a run that trains ends by itself
+        raise SystemExit(130) from None

@@ -85,19 +85,27 @@ def step_of(path: Path) -> int:
 
 def complete(folder: Path) -> list[Path]:
     """Checkpoints, newest first."""
-    return sorted(folder.glob("step-*.pt"), reverse=True)
+    return sorted(folder.glob("step-" + "[0-9]" * 8 + ".pt"), reverse=True)
 
 
 def load(path: Path) -> dict[str, Any]:
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def load_newest(folder: Path) -> tuple[dict[str, Any] | None, list[str]]:
-    """The newest checkpoint that can be read, and a sentence for each that cannot."""
-    broken = []
+def load_newest(
+    folder: Path, holds: Callable[[int], bool] = lambda step: True
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """The newest checkpoint that can be read and whose steps the record `holds`, and a sentence for each other."""
+    passed = []
     for path in complete(folder):
         try:
-            return load(path), broken
+            content = load(path)
+            if content["step"] != step_of(path):
+                raise ValueError("it is another's")
         except Exception as error:  # whatever a truncated archive raises
-            broken.append(f"checkpoint {path.name} cannot be read ({type(error).__name__}), falling back")
-    return None, broken
+            passed.append(f"checkpoint {path.name} cannot be read ({type(error).__name__}), falling back")
+            continue
+        if holds(content["step"]):
+            return content, passed
+        passed.append(f"checkpoint {path.name} has steps that are not recorded, falling back")
+    return None, passed

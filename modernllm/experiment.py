@@ -7,7 +7,7 @@ import secrets
 import time
 import traceback
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -216,7 +216,8 @@ def perform(prepared: Prepared, directory: RunDirectory, console: Console) -> No
         results = conclude(prepared, directory, ending) | {"seconds": time.time() - started}
     except BaseException as error:
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        directory.mark(status, reason=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+        with suppress(OSError):  # where the disk is full the error itself is what counts
+            directory.mark(status, reason=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
         recorder.finish({"outcome": None, "reason": str(error)}, failed=True)
         raise
     recorder.finish({k: v for k, v in results.items() if k != "sample"}, failed=results["status"] != "finished")

@@ -234,13 +234,14 @@ class Trainer:
             "generators": self.generators(),
             "best": self.best,
         }
-        checkpoint.save(folder, self.step, content, self.keep)
-        if self.step == self.steps:
+        self.recorder.directory.sync()
+        if self.step == self.steps:  # first, since a run with its last checkpoint has nothing left to do
             checkpoint.save_weights(folder / "final.safetensors", self.model)
+        checkpoint.save(folder, self.step, content, self.keep)
 
     def resume(self) -> None:
         """Go back to the newest checkpoint, or to the start, and forget what was recorded after it."""
-        content, broken = checkpoint.load_newest(self.recorder.directory.checkpoints)
+        content, broken = checkpoint.load_newest(self.recorder.directory.checkpoints, self.recorder.directory.holds)
         # dropout's stream: no draw of initialisation, data order or evaluation shifts it
         torch.manual_seed(named_generator(self.seed, "dropout").initial_seed())
         if content is not None:

@@ -49,11 +49,11 @@ def test_progress_needs_floors_that_lie_apart() -> None:
 @pytest.mark.parametrize(
     ("last", "outcome", "reason"),
     [
-        (1.6, "ok", "150% of the way from the unigram to the bigram floor"),
-        (2.88, "ok", "22% of the way from the unigram to the bigram floor"),
-        (2.92, "stalled", "18% of the way from the unigram to the bigram floor"),
-        (3.11, "stalled", "-1% of the way from the unigram to the bigram floor"),
-        (5.49, "stalled", "-239% of the way from the unigram to the bigram floor"),
+        (1.6, "ok", "150% of the way from the unigram to the bigram loss"),
+        (2.88, "ok", "22% of the way from the unigram to the bigram loss"),
+        (2.92, "stalled", "18% of the way from the unigram to the bigram loss"),
+        (3.11, "stalled", "-1% of the way from the unigram to the bigram loss"),
+        (5.49, "stalled", "-239% of the way from the unigram to the bigram loss"),
         (5.51, "diverged", "loss 5.510, above 5.500 at initialisation"),
         (800.0, "diverged", "loss 800.000, above 5.500 at initialisation"),
         (math.nan, "nonfinite", "the validation loss is not finite"),

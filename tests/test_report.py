@@ -158,11 +158,14 @@ def test_the_table_shows_an_unfinished_run_and_no_floors_of_different_texts() ->
 
 def test_values_are_no_markup_and_no_line_of_words_is_broken() -> None:
     console, out = printed()
-    paths = ["data/[bold]x/:smile:", *(f"data/{i}" for i in range(12))]
+    paths = ["data/[bold]x/:smile:", *(f"data/{'long' * 9}/{i}" for i in range(7))]
     sweep_table([made([2.0], overrides={"data.path": path}) for path in paths], console)
     lines = out.getvalue().splitlines()
     assert [line for line in lines if line.startswith("data/[bold]x/:smile: ")]
     assert lines[-1] == " | ".join(f"{path} ok 2.00" for path in paths)
+    console, out = printed()
+    sweep_table([made([2.0], overrides={"seed": str(seed)}) for seed in range(9)], console)
+    assert " | " not in out.getvalue()  # more than a sentence can hold
 
 
 def test_a_table_of_runs_without_any_finite_loss() -> None:
@@ -292,14 +295,24 @@ def test_the_epilogue_shows_what_it_writes_and_where_it_is(tmp_path: Path) -> No
     assert list(epilogue(made([2.0], path=tmp_path, status="interrupted", sample=None))) == ["", lines[5]]
 
 
-@pytest.mark.parametrize("placement", ["pre", "none"])
-def test_what_is_suggested_is_a_sound_configuration(placement: str) -> None:
-    commands = suggestions(default_choices() | {"placement": placement})
+@pytest.mark.parametrize(
+    ("overrides", "outcome"),
+    [
+        ({}, "ok"),
+        ({"size": "nano", "data": "synthetic", "placement": "post", "overwrite": "true"}, "stalled"),
+        ({"size": "deep", "placement": "none"}, "nonfinite"),
+    ],
+)
+def test_what_is_suggested_is_a_sound_configuration(overrides: dict[str, str], outcome: str) -> None:
+    """And keeps what was asked for."""
+    commands = suggestions(made([2.0], overrides=overrides, outcome=outcome))
     assert len(commands) == 2
+    kept = [f"{key}={value}" for key, value in overrides.items() if key in ("size", "data")]
+    assert all(word in command.split() for word in kept for command in commands)
     for command in commands:
         python, script, *words = shlex.split(command)
         assert (python, script) == ("python", "train.py")
         jobs = expand(words[1:]) if words[0] == "-m" else [words]
-        assert (len(jobs) > 1) == (placement == "pre")
+        assert (len(jobs) > 1) == (outcome != "nonfinite")
         for job in jobs:
             check(compose(job))

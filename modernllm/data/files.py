@@ -28,6 +28,8 @@ class TextFiles:
         self.path = path
         self.encoding = encoding
         self.field = field
+        if not path:
+            raise ValueError("data.path is empty: name a file, a folder or a pattern")
         try:
             b"a".decode(encoding, "replace")
         except LookupError as error:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from modernllm.family import package
 from modernllm.quantities import Count
 
 
@@ -11,9 +12,8 @@ class HuggingFaceLlama(nn.Module):
 
     def __init__(self, vocab_size: Count, context_length: Count, dim: Count, n_layers: Count, n_heads: Count):
         super().__init__()
-        from transformers import LlamaConfig, LlamaForCausalLM
-
-        config = LlamaConfig(
+        transformers = package("transformers", "hf_llama")
+        config = transformers.LlamaConfig(
             vocab_size=vocab_size,
             hidden_size=dim,
             intermediate_size=max(8, 8 * round(dim / 3)),
@@ -24,7 +24,7 @@ class HuggingFaceLlama(nn.Module):
             eos_token_id=None,
             use_cache=False,
         )
-        self.llama = LlamaForCausalLM(config)
+        self.llama = transformers.LlamaForCausalLM(config)
 
     def forward(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t v"]:
         return self.llama(tokens).logits

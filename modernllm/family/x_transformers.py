@@ -3,6 +3,7 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from modernllm.family import package
 from modernllm.quantities import Count
 
 
@@ -11,9 +12,8 @@ class XTransformersDecoder(nn.Module):
 
     def __init__(self, vocab_size: Count, context_length: Count, dim: Count, n_layers: Count, n_heads: Count):
         super().__init__()
-        from x_transformers import Decoder, TransformerWrapper
-
-        layers = Decoder(
+        x_transformers = package("x_transformers", "x_transformers")
+        layers = x_transformers.Decoder(
             dim=dim,
             depth=n_layers,
             heads=n_heads,
@@ -26,7 +26,7 @@ class XTransformersDecoder(nn.Module):
             ff_mult=8 / 3,
             ff_no_bias=True,
         )
-        self.wrapper = TransformerWrapper(
+        self.wrapper = x_transformers.TransformerWrapper(
             num_tokens=vocab_size, max_seq_len=context_length, attn_layers=layers, use_abs_pos_emb=False
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,7 +51,8 @@ def result(run: Run) -> Iterator[str]:
             f"this text: unigram {floors['unigram']:.3f}, bigram {floors['bigram']:.3f} nats/token"
         )
         if status["progress"] is not None:
-            yield f"progress from the unigram floor (0) to the bigram floor (1): {status['progress']:.2f}"
+            progress = round(status["progress"], 2) + 0.0  # no -0.00
+            yield f"progress from the unigram floor (0) to the bigram floor (1): {progress:.2f}"
     else:
         yield from (f"! {event['message']}" for event in run.events if event["kind"] == "nonfinite")
     finite = [loss for loss in run.losses if math.isfinite(loss)] or [0.0]
@@ -71,17 +73,17 @@ def epilogue(run: Run) -> Iterator[str]:
     yield f"files: {run.path}  ({' '.join(sorted(path.name for path in run.path.glob('[!.]*')))})"
     if run.status["status"] == "finished":
         yield "next:"
-        yield from (f"  {command}" for command in suggestions(run.identity["choices"]))
+        yield from (f"  {command}" for command in suggestions(run))
 
 
-def suggestions(choices: dict[str, str]) -> list[str]:
-    """Two commands that lead on from here."""
-    if choices.get("placement") == "none":
-        return [
-            "python train.py size=deep placement=pre trainer.steps=200",
-            "python train.py size=deep placement=none init=gpt2 trainer.steps=200",
-        ]
-    return [
-        "python train.py -m size=deep placement=pre,post trainer.steps=200",
-        "python train.py -m size=nano position=rope,learned,none seed=0,1",
-    ]
+def suggestions(run: Run) -> list[str]:
+    """Two commands that lead on from here: what was asked for, with one thing flipped."""
+    deep = "python train.py -m size=deep placement=pre,post trainer.steps=200"
+    asked = {key: value for key, value in run.identity["overrides"].items() if key not in ("overwrite", "resume")}
+    if run.outcome == "nonfinite":
+        kept = shlex.join(f"{key}={value}" for key, value in asked.items() if key not in ("placement", "init"))
+        return [f"python train.py {kept} placement={placement}".replace("  ", " ") for placement in ("pre", "sandwich")]
+    words = shlex.join(f"{key}={value}" for key, value in asked.items() if key not in ("placement", "seed"))
+    if not words:
+        return [deep, "python train.py -m size=nano position=rope,learned,none seed=0,1"]
+    return [f"python train.py -m {words} placement=pre,post", f"python train.py -m {words} seed=0,1,2"]

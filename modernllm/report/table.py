@@ -13,6 +13,8 @@ from rich.text import Text
 from modernllm.runs.record import Run
 
 BARS = "▁▂▃▄▅▆▇█"
+IN_WORDS = 8
+"""Runs that a sentence can hold."""
 
 
 def sparkline(values: Sequence[float], low: float, high: float, width: int = 24) -> str:
@@ -59,8 +61,9 @@ def sweep_table(runs: Sequence[Run], console: rich.console.Console) -> None:
     differing = differences(runs)
     finite = [loss for run in runs for loss in run.losses if math.isfinite(loss)]
     floors = runs[0].identity["floors"]
-    # one scale for all curves: the first steps lie far above the floor and would flatten the rest
-    low, high = min(finite, default=0.0), floors["unigram"] * 1.15
+    # one scale for all curves: first steps, and runs that blow up, lie far above the floor and would flatten the rest
+    low = min(finite, default=0.0)
+    high = 1.15 * max(floors["unigram"], low)
     table = Table(show_edge=False, pad_edge=False)
     for key in differing:
         table.add_column(key.rpartition(".")[2])
@@ -76,11 +79,14 @@ def sweep_table(runs: Sequence[Run], console: rich.console.Console) -> None:
         console.print(f"unigram floor {floors['unigram']:.2f}, bigram floor {floors['bigram']:.2f} nats/token")
     names = [" ".join(column[row] for column in differing.values()) for row in range(len(runs))]
     words = (f"{name} {run.word} {run.val_loss:.2f}" for name, run in zip(names, runs, strict=True))
-    console.print(" | ".join(words), style="bold", markup=False, emoji=False, soft_wrap=True)
+    if len(runs) <= IN_WORDS:
+        console.print(" | ".join(words), style="bold", markup=False, emoji=False, soft_wrap=True)
 
 
 def sweep_suggestions(runs: Sequence[Run], words: Sequence[str]) -> list[str]:
     """What shows how far the answer reaches: the other initialisation first, since it can turn an order round."""
+    if all(run.outcome is None for run in runs):  # too short to tell anything, with more seeds as with one
+        return []
     command = f"python train.py {shlex.join(words)}"
     inits = {run.identity["choices"]["init"] for run in runs}
     if inits == {"fanin"}:

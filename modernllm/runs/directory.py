@@ -8,6 +8,8 @@ import os
 import shutil
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -39,18 +41,48 @@ def from_json(value: Any) -> Any:
     return NON_FINITE.get(value, value) if isinstance(value, str) else value
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """OSErrors inside name the file and what room there is."""
+    try:
+        yield
+    except OSError as error:
+        free = shutil.disk_usage(path.parent).free / 1e6
+        raise OSError(error.errno, f"cannot write {path}: {error.strerror}; {free:.1f} MB are free there") from error
+
+
 def write_atomically(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    with writing(path):
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            os.replace(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file; a torn last line (a killed writer) is left out."""
+    """The rows of a JSON-lines file; a torn last line (a killed writer) is left out. ValueError names a damaged one."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [from_json(json.loads(line)) for line in lines[:-1]]
+    *lines, _ = path.read_bytes().split(b"\n")
+    return [_parsed(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """ValueError, naming the file, if it does not hold what was once written there."""
+    return _parsed(path.read_bytes(), str(path))
+
+
+def _parsed(text: bytes, place: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{place} is damaged: {error}; overwrite=true runs it again") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{place} is damaged: it holds no record; overwrite=true runs it again")
+    return from_json(found)
 
 
 class RunningElsewhere(RuntimeError):
@@ -72,7 +104,11 @@ class RunDirectory:
         path = self.path / "status.json"
         if not path.exists():
             return {}
-        status = from_json(json.loads(path.read_text(encoding="utf-8")))
+        try:
+            status = read_json(path)
+        except ValueError:  # what a run was doing is lost with it, not what it recorded
+            status = {}
+        status.setdefault("status", "interrupted")
         if status["status"] == "running" and not self._lock.is_locked and self._is_free():
             status["status"] = "interrupted"
         return status
@@ -125,10 +161,22 @@ class RunDirectory:
         return event
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
-        if name not in self._files:
-            self._files[name] = (self.path / name).open("a", encoding="utf-8")
-        self._files[name].write(json.dumps(to_json(row), allow_nan=False) + "\n")
-        self._files[name].flush()
+        with writing(self.path / name):
+            if name not in self._files:
+                self._files[name] = (self.path / name).open("a", encoding="utf-8")
+            self._files[name].write(json.dumps(to_json(row), allow_nan=False) + "\n")
+            self._files[name].flush()
+
+    def sync(self) -> None:
+        """Onto the disk itself: what a checkpoint stands for must survive whatever the checkpoint survives."""
+        for name, file in self._files.items():
+            with writing(self.path / name):
+                os.fsync(file.fileno())
+
+    def holds(self, step: int) -> bool:
+        """Whether every step up to `step` is recorded."""
+        recorded = {row["step"] for row in read_rows(self.path / "metrics.jsonl") if "grad_norm" in row}
+        return recorded.issuperset(range(1, step + 1))
 
     def truncate(self, step: int) -> None:
         """Drop what was recorded after `step`, from where a resumed run goes on (and a line torn by a kill)."""

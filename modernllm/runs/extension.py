@@ -11,11 +11,21 @@ from typing import Any
 
 from modernllm import checkpoint
 from modernllm.config.build import build
+from modernllm.config.check import check
 from modernllm.runs.directory import RunDirectory
 from modernllm.runs.identity import NAMELESS, RUN_LEVEL
 from modernllm.runs.record import Run, load_run
 
-CHANGEABLE = {"resume", "out", "study", "cache", "overwrite", "trainer.steps", *(f"trainer.{key}" for key in RUN_LEVEL)}
+CHANGEABLE = {
+    "resume",
+    "allow_targets",
+    "out",
+    "study",
+    "cache",
+    "overwrite",
+    "trainer.steps",
+    *(f"trainer.{key}" for key in RUN_LEVEL),
+}
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,8 @@ def extend(folder: str, composed: Mapping[str, Any], overrides: Mapping[str, str
     origin = load_run(folder)
     if origin.word not in ("ok", "degraded", "stalled", "diverged", "undecided"):
         raise ValueError(f"resume={folder}: that run is {origin.word}; a run that finished can be extended")
+    # a folder from elsewhere names what it likes: only this command line says what may be named beside our own
+    check(origin.config | {"allow_targets": composed["allow_targets"]})
     changed = [key for key in overrides if key not in CHANGEABLE and key.partition(".")[0] not in NAMELESS[:2]]
     if changed or "trainer.steps" not in overrides:
         given = f"{', '.join(changed)} cannot change" if changed else "trainer.steps=... is missing"

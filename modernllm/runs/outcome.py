@@ -64,7 +64,11 @@ def judge(
     if gone is None:
         return Verdict(None, "unigram and bigram floor of this text lie too close to tell a stall", gone)
     if gone < STALL_PROGRESS:
-        return Verdict("stalled", f"{gone:.0%} of the way from the unigram to the bigram floor", gone)
+        return Verdict("stalled", _way(gone), gone)
     if skipped_steps:
         return Verdict("degraded", f"{skipped_steps} steps were skipped", gone)
-    return Verdict("ok", f"{gone:.0%} of the way from the unigram to the bigram floor", gone)
+    return Verdict("ok", _way(gone), gone)
+
+
+def _way(gone: float) -> str:
+    return f"{round(gone, 2) + 0.0:.0%} of the way from the unigram to the bigram loss"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import yaml
 from torch import nn
 
 from modernllm import checkpoint
-from modernllm.runs.directory import RunDirectory, from_json
+from modernllm.runs.directory import RunDirectory, read_json
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,16 @@ class Run:
             return self.status.get("status", "unknown")
         return self.outcome or "undecided"
 
-    def model(self) -> nn.Module:
-        """The model with the weights of the newest checkpoint, in eval mode. FileNotFoundError without one."""
+    def model(self, allow_targets: Sequence[str] = ()) -> nn.Module:
+        """The model with the weights of the newest checkpoint, in eval mode. FileNotFoundError without one.
+
+        `allow_targets` are classes outside this package that the configuration may name: the folder's own list is not
+        taken for granted.
+        """
         from modernllm.config.build import build_model  # Hydra only where a model is asked for
         from modernllm.config.check import check
 
-        check(self.config)  # a folder from elsewhere names what it likes
+        check(self.config | {"allow_targets": list(allow_targets)})  # a folder from elsewhere names what it likes
 
         content, _ = checkpoint.load_newest(self.path / "checkpoints")
         if content is None:
@@ -67,6 +71,18 @@ class Run:
         model, _ = build_model(self.config["model"])
         model.load_state_dict(content["model"])
         return model.eval()
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """ValueError, naming the file, if it is no configuration."""
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from None
+    sections = ("model", "init", "optimizer", "schedule", "trainer", "data", "tokenizer")
+    if not isinstance(config, dict) or not all(isinstance(config.get(name), dict) for name in sections):
+        raise ValueError(f"{path} is no configuration of a run: it needs {', '.join(sections)}")
+    return config
 
 
 def load_run(path: str | Path) -> Run:
@@ -78,8 +94,8 @@ def load_run(path: str | Path) -> Run:
     metrics, events = RunDirectory(path).rows()
     return Run(
         path=path,
-        config=yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8")),
-        identity=from_json(json.loads((path / "run.json").read_text(encoding="utf-8"))),
+        config=read_config(path / "config.yaml"),
+        identity=read_json(path / "run.json"),
         metrics=metrics,
         events=events,
         status=RunDirectory(path).status(),
