@@ -143,9 +143,10 @@ class Trainer:
             loss += nats.detach() / n_targets
         return self.update(self.step + 1, loss)
 
-    def is_due(self, every: int) -> bool:
-        """Whether something that happens every so many steps, and after the last, happens now."""
-        return self.step % every == 0 or self.step == self.steps
+    def is_due(self, every: int, step: int | None = None) -> bool:
+        """Whether something that happens every so many steps, and after the last, happens at `step`, or now."""
+        step = self.step if step is None else step
+        return step % every == 0 or step == self.steps
 
     def pause(self) -> None:
         """What happens between steps; the order matters for resuming: an evaluation belongs to its checkpoint."""
@@ -241,7 +242,10 @@ class Trainer:
 
     def resume(self) -> None:
         """Go back to the newest checkpoint, or to the start, and forget what was recorded after it."""
-        content, broken = checkpoint.load_newest(self.recorder.directory.checkpoints, self.recorder.directory.holds)
+        directory = self.recorder.directory
+        content, broken = checkpoint.load_newest(
+            directory.checkpoints, lambda step: directory.holds(step, evaluated=self.is_due(self.eval_every, step))
+        )
         # dropout's stream: no draw of initialisation, data order or evaluation shifts it
         torch.manual_seed(named_generator(self.seed, "dropout").initial_seed())
         if content is not None:

@@ -173,10 +173,12 @@ class RunDirectory:
             with writing(self.path / name):
                 os.fsync(file.fileno())
 
-    def holds(self, step: int) -> bool:
-        """Whether every step up to `step` is recorded."""
-        recorded = {row["step"] for row in read_rows(self.path / "metrics.jsonl") if "grad_norm" in row}
-        return recorded.issuperset(range(1, step + 1))
+    def holds(self, step: int, evaluated: bool) -> bool:
+        """Whether every step up to `step` is recorded, and its evaluation where it was `evaluated`."""
+        rows = read_rows(self.path / "metrics.jsonl")
+        trained = {row["step"] for row in rows if "grad_norm" in row}
+        known = not evaluated or any(row["step"] == step for row in rows if "val_loss" in row)
+        return known and trained.issuperset(range(1, step + 1))
 
     def truncate(self, step: int) -> None:
         """Drop what was recorded after `step`, from where a resumed run goes on (and a line torn by a kill)."""
