@@ -143,10 +143,9 @@ class Trainer:
             loss += nats.detach() / n_targets
         return self.update(self.step + 1, loss)
 
-    def is_due(self, every: int, step: int | None = None) -> bool:
-        """Whether something that happens every so many steps, and after the last, happens at `step`, or now."""
-        step = self.step if step is None else step
-        return step % every == 0 or step == self.steps
+    def is_due(self, every: int) -> bool:
+        """Whether something that happens every so many steps, and after the last, happens now."""
+        return self.step % every == 0 or self.step == self.steps
 
     def pause(self) -> None:
         """What happens between steps; the order matters for resuming: an evaluation belongs to its checkpoint."""
@@ -244,7 +243,7 @@ class Trainer:
         """Go back to the newest checkpoint, or to the start, and forget what was recorded after it."""
         directory = self.recorder.directory
         content, broken = checkpoint.load_newest(
-            directory.checkpoints, lambda step: directory.holds(step, evaluated=self.is_due(self.eval_every, step))
+            directory.checkpoints, lambda step: directory.holds(step, evaluated=step == self.steps)
         )
         # dropout's stream: no draw of initialisation, data order or evaluation shifts it
         torch.manual_seed(named_generator(self.seed, "dropout").initial_seed())
