@@ -235,7 +235,7 @@ def test_missing_folder():
         (["seed=range(0,3)"], [["seed=0"], ["seed=1"], ["seed=2"]]),
         (["seed=choice(4,2)"], [["seed=4"], ["seed=2"]]),
         (["norm=glob(*norm)"], [["norm=layernorm"], ["norm=rmsnorm"], ["norm=scalenorm"]]),
-        (["norm=glob(r*,exclude=none)", "seed=1"], [["norm=rmsnorm", "seed=1"]]),
+        (["norm=glob(r*,exclude=none)", "seed=1"], [["norm=rmsnorm", "seed=1"], ["norm=rmsnorm_low", "seed=1"]]),
         (["readout=glob(*,exclude=none)", "seed=1"], [["readout=norm", "seed=1"]]),
         (
             ["optimizer.betas=[.9,.95],[.9,.99]"],

@@ -66,7 +66,9 @@ def test_a_run_of_an_external_module(tmp_path: Path) -> None:
     assert done.val_loss < done.identity["floors"]["unigram"]
     assert {name for row in done.metrics for name in row.get("grad", ())} == {"table"}
     assert math.isfinite(done.status["tokens_per_s"])
-    again = done.model()
+    with pytest.raises(ConfigError, match="allow_targets"):
+        done.model()  # the folder's own list counts for nothing
+    again = done.model(allow_targets=[f"{__name__}.Bigram"])
     assert isinstance(again, External)
     assert generate(again, torch.tensor([[65]]), 5, temperature=0).shape == (1, 6)
 
