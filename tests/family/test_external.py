@@ -70,7 +70,7 @@ def test_a_run_of_an_external_module(tmp_path: Path) -> None:
         done.model()  # the folder's own list counts for nothing
     again = done.model(allow_targets=[f"{__name__}.Bigram"])
     assert isinstance(again, External)
-    assert generate(again, torch.tensor([[65]]), 5, temperature=0).shape == (1, 6)
+    assert generate(again, torch.tensor([[65]]), 5, temperature=0.0).shape == (1, 6)
 
 
 def test_an_external_module_is_told_no_padding() -> None:
