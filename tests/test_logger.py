@@ -356,7 +356,8 @@ def test_a_hanging_client_does_not_keep_the_process(
 
 
 def test_ctrl_c_reaches_training_and_not_the_mirror(fake: Path, tmp_path: Path) -> None:
-    end = "os.killpg(0, signal.SIGINT); signal.pause()"
+    # a second after the start: a signal between the fork and the client's own session would reach both
+    end = "import time; time.sleep(1); os.killpg(0, signal.SIGINT); signal.pause()"
     command = [sys.executable, "-c", TRAINER.format(end=end), str(tmp_path)]
     subprocess.run(command, check=True, timeout=20, start_new_session=True)
     assert json.loads(fake.read_text().splitlines()[-1]) == {"exit_code": 1}
