@@ -13,7 +13,7 @@ from modernllm import checkpoint
 from modernllm.config.build import build
 from modernllm.config.check import check
 from modernllm.runs.directory import RunDirectory
-from modernllm.runs.identity import NAMELESS, RUN_LEVEL
+from modernllm.runs.identity import RUN_LEVEL, WATCHING
 from modernllm.runs.record import Run, load_run
 
 CHANGEABLE = {
@@ -55,14 +55,14 @@ def extend(folder: str, composed: Mapping[str, Any], overrides: Mapping[str, str
         raise ValueError(f"resume={folder}: that run is {origin.word}; a run that finished can be extended")
     # a folder from elsewhere names what it likes: only this command line says what may be named beside our own
     check(origin.config | {"allow_targets": composed["allow_targets"]})
-    changed = [key for key in overrides if key not in CHANGEABLE and key.partition(".")[0] not in NAMELESS[:2]]
+    changed = [key for key in overrides if key not in CHANGEABLE and key.partition(".")[0] not in WATCHING]
     if changed or "trainer.steps" not in overrides:
         given = f"{', '.join(changed)} cannot change" if changed else "trainer.steps=... is missing"
         raise ValueError(f"resume={folder} gives the run there more steps: {given}")
     config = deepcopy(origin.config)
     for key in overrides:
         section, _, name = key.partition(".")
-        if section in NAMELESS[:2] or not name:
+        if section in WATCHING or not name:
             config[section] = composed[section]
         else:
             config[section][name] = composed[section][name]

@@ -24,7 +24,9 @@ from modernllm.model import Decoder
 
 RUN_LEVEL = ("micro_batch", "threads", "deterministic", "compile", "eval_every", "checkpoint_every", "keep")
 """Trainer keys that do not change what is learned."""
-NAMELESS = ("logger", "telemetry", "trainer")
+WATCHING = ("logger", "telemetry")
+"""Groups that say how a run is watched."""
+NAMELESS = (*WATCHING, "trainer")
 """Groups that say how a run is watched or cut, not what it is."""
 
 
