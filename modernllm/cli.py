@@ -1,34 +1,31 @@
-"""The command line: every job is checked before the first one starts, then Hydra hands each to `experiment.run`."""
+"""The command line: all runs are planned before the first one starts; one runs here, a sweep's each in a process."""
 
 from __future__ import annotations
 
 import io
-import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra._internal.utils import get_args_parser
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from modernllm.config.compose import CONFIG_DIR, choices, compose_with_choices, default_choices, expand
+from modernllm.config.command import Command, Composer, read_command
+from modernllm.config.compose import CONFIG_DIR, choices, default_choices
 from modernllm.config.errors import ConfigError
 
 if TYPE_CHECKING:
-    from modernllm.experiment import Asked
-    from modernllm.runs.record import Run
+    from modernllm.preparation import Asked
+    from modernllm.sweep.plan import Plan
 
 FAILED, MISUSED = 1, 2
 LEADING = ("family", "arch", "size", "placement")
 LOG_WIDTH = 160
 """Columns of a table that is no terminal's: the 80 that are assumed there cut names short."""
-Expected = Mapping[tuple[str, ...], Mapping[str, str | None]]
-"""The choice in every group that follows from the leading ones."""
 
 
 def main() -> int:
@@ -37,7 +34,7 @@ def main() -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ▁ or é is no reason to lose a run
     words = get_args_parser().parse_args()
-    directories = [words.config_dir] if words.config_dir else []
+    directories = (words.config_dir,) if words.config_dir else ()
     if words.help:
         from modernllm.config.help import help_text
 
@@ -45,102 +42,135 @@ def main() -> int:
         return 0
     many = words.multirun or "hydra.mode=MULTIRUN" in words.overrides
     try:
-        jobs = expand(words.overrides, directories) if many else [words.overrides]
-        plans = [compose_with_choices(job, directories) for job in jobs]
+        command = read_command(words.overrides, many, directories)
+        composer = Composer(directories)
+        composed = [composer(job) for job in command.jobs]
         if words.cfg or words.info or words.hydra_help or words.shell_completion:
-            run_hydra(lambda cfg: None)
+            hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="train")(lambda cfg: None)()
             return 0
         from modernllm.config.check import check
 
-        for cfg, _ in plans:
+        for cfg, _ in composed:
             check(cfg)
-        expected = {leading(chosen): choices(leading(chosen), directories) for _, chosen in plans}
+        jobs = [
+            (cfg, asked(chosen, job, directories)) for (cfg, chosen), job in zip(composed, command.jobs, strict=True)
+        ]
+        if many or command.settings["plan"]:
+            return sweep(jobs, command, words.overrides)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return MISUSED
-    done: list[Done] = []
-    run_hydra(lambda cfg: done.append(job(cfg, expected)))
-    return end_of_sweep(done) if many else end_of_run(done[0])
+    return one_run(*jobs[0])
 
 
-def run_hydra(task: Callable[[DictConfig], None]) -> None:
-    """Let Hydra read the command line again, and do `task` for every job that it finds there."""
-    hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="train")(task)()
+def asked(chosen: Mapping[str, str | None], overrides: Sequence[str], directories: tuple[str, ...] = ()) -> Asked:
+    """What a command line says of one run, and what would be expected there without its words."""
+    from modernllm.preparation import Asked
+
+    named = {group: choice for group, choice in chosen.items() if choice and "/" not in group}
+    leading = tuple(f"{group}={chosen[group]}" for group in LEADING if chosen.get(group))
+    implied = dict(_expected(leading, directories)) | {group: default_choices()[group] for group in LEADING}
+    pairs = (word.lstrip("+").partition("=") for word in overrides if not word.lstrip("+~").startswith("hydra"))
+    return Asked(named, implied, {key: value for key, _, value in pairs})
 
 
-def leading(chosen: Mapping[str, str | None]) -> tuple[str, ...]:
-    """The overrides that pick other choices: a readout that belongs to its placement is nothing to name."""
-    return tuple(f"{group}={chosen[group]}" for group in LEADING if chosen.get(group))
+@cache
+def _expected(leading: tuple[str, ...], directories: tuple[str, ...]) -> dict[str, str | None]:
+    """The choice in every group that follows from the leading ones: a readout that belongs to its placement."""
+    return choices(leading, directories)
 
 
-@dataclass(frozen=True)
-class Done:
-    """One job of the command line: what was asked, and its run, or why there is none."""
-
-    overrides: Mapping[str, str]
-    code: int
-    run: Run | None = None
-    reason: str = ""
-
-
-def job(cfg: DictConfig, expected: Expected) -> Done:
-    """One run. An error is told and counted, and never keeps the other jobs of a sweep from running."""
+def one_run(cfg: DictConfig, words: Asked) -> int:
+    """A run in this process: its output is on the screen, and it can be debugged."""
     from modernllm import experiment
-    from modernllm.report.summary import result
+    from modernllm.report.summary import epilogue, result
     from modernllm.runs.directory import RunningElsewhere
 
-    os.chdir(HydraConfig.get().runtime.cwd)  # paths are relative to where the command was given
-    words = asked(expected)
     try:
-        code, run = experiment.run(cfg, words)
+        code, run = experiment.run(without_settings(cfg), words)
     except KeyboardInterrupt:
-        raise SystemExit(experiment.SIGNALLED + signal.SIGINT) from None
+        return experiment.SIGNALLED + signal.SIGINT
     except (ValueError, OSError, RunningElsewhere) as error:
         print(f"error: {error}", file=sys.stderr)
-        return Done(words.overrides, FAILED, reason=str(error))
-    except (Exception, SystemExit) as error:  # whoever leaves the program from inside a run has not finished it
+        return FAILED
+    except (Exception, SystemExit):  # whoever leaves the program from inside a run has not finished it
         traceback.print_exc()
-        return Done(words.overrides, FAILED, reason=f"{type(error).__name__}: {error}")
-    print(*result(run), sep="\n")
-    if code > experiment.SIGNALLED:
-        raise SystemExit(code)  # a sweep stops here too
-    return Done(words.overrides, code, run)
+        return FAILED
+    print(*result(run), *([] if code > experiment.SIGNALLED else epilogue(run)), sep="\n")
+    return code
 
 
-def asked(expected: Expected) -> Asked:
-    """What the command line says of the job that Hydra is about to run."""
-    from modernllm.experiment import Asked
+def without_settings(cfg: DictConfig) -> dict[str, Any]:
+    """What a command does with its runs is no part of any of them."""
+    from modernllm.config.build import resolve
+    from modernllm.config.check import COMMAND
 
-    hydra_config = HydraConfig.get()
-    chosen = {group: choice for group, choice in hydra_config.runtime.choices.items() if choice and "/" not in group}
-    pairs = (override.lstrip("+").partition("=") for override in hydra_config.overrides.task)
-    implied = dict(expected[leading(chosen)]) | {group: default_choices()[group] for group in LEADING}
-    return Asked(chosen, implied, {key: value for key, _, value in pairs})
+    return {key: value for key, value in resolve(cfg).items() if key not in COMMAND}
 
 
-def end_of_run(done: Done) -> int:
-    if done.run is not None:
-        from modernllm.report.summary import epilogue
-
-        print(*epilogue(done.run), sep="\n")
-    return done.code
-
-
-def end_of_sweep(jobs: list[Done]) -> int:
-    """Print the table of the runs, and what failed and why; non-zero if any did. A run that diverged is a result."""
+def sweep(jobs: list[tuple[DictConfig, Asked]], command: Command, words: Sequence[str]) -> int:
+    """Plan, run what is to be run, print the table; non-zero if a run failed. A run that diverged is a result."""
     import rich.console
 
-    from modernllm.report.table import sweep_suggestions, sweep_table
+    from modernllm.config.build import build
+    from modernllm.experiment import SIGNALLED
+    from modernllm.report.live import LiveTable
+    from modernllm.sweep.notes import notes, summary
+    from modernllm.sweep.plan import make_plan
 
-    width = None if sys.stdout.isatty() else LOG_WIDTH
-    console = rich.console.Console(highlight=False, width=width)
-    runs = [job.run for job in jobs if job.run is not None]
-    failed = [job for job in jobs if job.run is None]
-    if runs:
-        console.print()
-        sweep_table(runs, console)
-    for job in failed:
-        words = " ".join(f"{key}={value}" for key, value in job.overrides.items())
-        console.print(f"failed: {words}: {job.reason}", style="bold red", markup=False, emoji=False, soft_wrap=True)
-    print(*sweep_suggestions(runs, sys.argv[1:]), sep="\n")
-    return FAILED if failed else 0
+    console = rich.console.Console(highlight=False, soft_wrap=True)
+    plan = make_plan(
+        [(one_checkpoint(without_settings(cfg), words), words) for cfg, words in jobs],
+        retry=command.settings["retry"],
+        overwrite=any(cfg.overwrite for cfg, _ in jobs),
+    )
+    for line in (summary(plan), *(f"! {note}" for note in notes(plan))):
+        console.print(line, markup=False, emoji=False)
+    executor = build(command.settings["executor"], "executor")
+    if command.settings["plan"]:
+        from modernllm.sweep.estimate import estimate
+
+        print(*estimate(plan, executor.places(plan.todo)), sep="\n")
+        return 0
+    stopped = None
+    with LiveTable(plan.todo, len(plan.done), console) as live:
+        try:
+            stopped = executor(plan.todo, live) if plan.todo else None
+        except KeyboardInterrupt:
+            stopped = signal.SIGINT
+    code = end_of_sweep(plan, live.reasons, words)
+    if stopped:
+        print("stopped; the same command goes on from here")
+    return SIGNALLED + stopped if stopped else code
+
+
+def one_checkpoint(config: dict[str, Any], words: Asked) -> dict[str, Any]:
+    """The runs of a sweep keep one checkpoint each, unless the command line says how many."""
+    if "trainer.keep" not in words.overrides:
+        config["trainer"]["keep"] = 1
+    return config
+
+
+def end_of_sweep(plan: Plan, reasons: Mapping[str, tuple[str, str]], words: Sequence[str]) -> int:
+    """The table of every run that was asked for, and what failed and why."""
+    import rich.console
+
+    from modernllm.report.table import Row, sweep_suggestions, sweep_table
+    from modernllm.runs.record import load_run
+
+    rows = []
+    for planned in plan.runs:
+        word, reason = reasons.get(planned.run_id, ("", ""))
+        try:
+            run = load_run(planned.path)
+        except (FileNotFoundError, ValueError) as error:
+            rows.append(Row(planned.asked.overrides, None, word or "not run", reason or str(error) * bool(word)))
+            continue
+        failed = run.word == "failed" or word == "failed"
+        told = reason or str(run.status.get("reason") or "").splitlines()[0] if failed else ""
+        rows.append(Row(planned.asked.overrides, run, word if failed and word else run.word, told))
+    if rows:
+        print()
+        sweep_table(rows, rich.console.Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH))
+    print(*sweep_suggestions([row.run for row in rows if row.run], ["-m", *words]), sep="\n")
+    return FAILED if any(row.word in ("failed", "not run") for row in rows) else 0

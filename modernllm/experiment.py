@@ -3,84 +3,39 @@
 from __future__ import annotations
 
 import math
-import secrets
 import time
 import traceback
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from omegaconf import DictConfig
-from torch import nn
 
-from modernllm.batch import Batch
-from modernllm.config.build import build, build_model, resolve
-from modernllm.data.cache import default_cache
-from modernllm.data.ngram import Floors, cached_floors
-from modernllm.data.prepare import TokenizedCorpus, check_ids, prepare
-from modernllm.data.windows import Windows, gather, validation_windows
+from modernllm.config.build import build, resolve
 from modernllm.generate import generate
-from modernllm.init import named_generator
-from modernllm.logger import Logger
-from modernllm.model import Decoder
-from modernllm.precision import is_deterministic, pick_device, usable_cores
+from modernllm.preparation import Asked, Prepared, prepare_run
 from modernllm.report.console import Console
 from modernllm.report.summary import opening
-from modernllm.runs import identity as identify
 from modernllm.runs.directory import RunDirectory
-from modernllm.runs.extension import extend
+from modernllm.runs.extension import Extension, extend
 from modernllm.runs.outcome import judge
 from modernllm.runs.record import Run, load_run
 from modernllm.runs.recorder import Recorder
 from modernllm.trainer import Ending, Trainer
 
+Composed = DictConfig | Mapping[str, Any]
+
 FINISHED, NONFINITE, SIGNALLED = 0, 4, 128
 """Exit codes of one run; to the last the signal's number is added, as a shell does: 130 is Ctrl-C, 143 SIGTERM."""
 
 
-NEEDED = ("trainer.steps", "trainer.batch_size", "model.context_length")
-"""What a size must say, whatever else it says."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What the command line said: the choice in every group, those that anyone would expect there, and the overrides
-    by key.
-    """
-
-    choices: dict[str, str]
-    expected: Mapping[str, str | None]
-    overrides: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Everything that the configuration names, built and checked, before anything of the run is written."""
-
-    config: dict[str, Any]
-    data: TokenizedCorpus
-    model: nn.Module
-    windows: Windows
-    validation: Batch
-    identity: dict[str, Any]
-    dead: list[str]
-    run_id: str
-    logger: Logger
-    parts: dict[str, Any]
-    """What the trainer is given beside them: optimizer, schedule, telemetry."""
-
-
-def run(cfg: DictConfig, asked: Asked) -> tuple[int, Run]:
+def run(cfg: Composed, asked: Asked) -> tuple[int, Run]:
     """Do the run that `cfg` describes, or go on with it, or leave it if it is done; its exit code and its record."""
-    config, extension = resolve(cfg), None
-    if config["resume"]:
-        extension = extend(config["resume"], config, asked.overrides)
-        config = extension.config
-        asked = replace(asked, choices=extension.origin.identity["choices"])
+    config, asked, extension = intend(cfg, asked)
     prepared = prepare_run(config, asked)
     if extension:
         compare(prepared, extension.origin)
@@ -105,6 +60,15 @@ def run(cfg: DictConfig, asked: Asked) -> tuple[int, Run]:
     return NONFINITE if done.outcome == "nonfinite" else FINISHED, done
 
 
+def intend(cfg: Composed, asked: Asked) -> tuple[dict[str, Any], Asked, Extension | None]:
+    """The configuration to run: the composed one, or with `resume` that of the run in that folder with more steps."""
+    config = resolve(cfg)
+    if not config["resume"]:
+        return config, asked, None
+    extension = extend(config["resume"], config, asked.overrides)
+    return extension.config, replace(asked, choices=extension.origin.identity["choices"]), extension
+
+
 def compare(prepared: Prepared, origin: Run) -> None:
     """ValueError if what a run goes on with is not what it began with."""
     for name in ("corpus", "tokenizer", "validation", "device"):
@@ -119,80 +83,6 @@ def held(directory: RunDirectory):
         yield
     finally:
         directory.release()
-
-
-def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
-    """ValueError, before anything is written, if a part cannot be built or the parts do not fit together."""
-    for key in NEEDED:
-        section, _, name = key.partition(".")
-        if config[section].get(name) is None:
-            raise ValueError(f"{key}: is not set; a size sets it, or {key}=...")
-    if config["seed"] is None:
-        config["seed"] = secrets.randbelow(2**31)
-    device = pick_device(config["trainer"]["device"])
-    cache = Path(config["cache"]).expanduser() if config["cache"] else default_cache()
-    data = prepare(build(config["data"], "data"), build(config["tokenizer"], "tokenizer"), cache)
-    config["model"]["vocab_size"] = config["model"]["vocab_size"] or data.tokenizer.vocab_size
-    length, vocab_size = config["model"]["context_length"], config["model"]["vocab_size"]
-    for side in ("train", "validation"):
-        check_ids(getattr(data, side), vocab_size, data.folder / f"{side}.bin")
-    # for models of other hands, which draw for themselves
-    torch.manual_seed(named_generator(config["seed"], "model").initial_seed())
-    model, dead = build_model(config["model"])
-    build(config["init"], "init")(model, config["seed"])
-    model.to(device)
-    windows = Windows(data.train, length, config["trainer"]["batch_size"], config["seed"])
-    starts, validation_hash = validation_windows(data.validation, length, config["trainer"]["validation_tokens"])
-    validation = gather(data.validation, starts, length)
-    targets = validation.targets
-    assert targets is not None
-    floors = cached_floors(data.folder, data.train, validation.tokens, targets, vocab_size)
-    hashes = {"corpus": data.corpus_hash, "tokenizer": data.tokenizer_hash, "validation": validation_hash}
-    config_hash = identify.digest(identify.scientific(config, hashes, device.type, dead))
-    run_id = identify.run_name(asked.choices, asked.expected, dead, config["seed"], config_hash)
-    identity = (
-        describe(model, length, data, floors)
-        | hashes
-        | {
-            "run_id": run_id,
-            "config_hash": config_hash,
-            "device": device.type,
-            "numerics": numerics(config["trainer"], device),
-            "choices": asked.choices,
-            "overrides": asked.overrides,
-            "dead_switches": {group: asked.choices[group] for group in dead},
-            **identify.environment(),
-        }
-    )
-    steps = config["trainer"]["steps"]
-    parts = {
-        "optimizer": build(config["optimizer"], "optimizer", model=model),
-        "schedule": build(config["schedule"], "schedule", steps=steps),
-        "telemetry": build(config["telemetry"], "telemetry", model=model, steps=steps),
-    }
-    logger = build(config["logger"], "logger")
-    return Prepared(config, data, model, windows, validation, identity, dead, run_id, logger, parts)
-
-
-def numerics(trainer: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """What the numbers were computed in."""
-    return {
-        "precision": trainer["precision"],
-        "deterministic": is_deterministic(trainer["deterministic"], device),
-        "compile": trainer["compile"],
-        "threads": trainer["threads"] or usable_cores(),
-    }
-
-
-def describe(model: nn.Module, length: int, data: TokenizedCorpus, floors: Floors) -> dict[str, Any]:
-    forward = identify.forward_flops_per_token(model, length)
-    return {
-        "parameters": identify.parameter_counts(model),
-        "flops_per_token": {"forward": forward, "training": 3 * forward},
-        "cache_bytes_per_token": identify.cache_bytes_per_token(model) if isinstance(model, Decoder) else None,
-        "floors": {"unigram": floors.unigram, "bigram": floors.bigram},
-        "text": data.meta,
-    }
 
 
 def perform(prepared: Prepared, directory: RunDirectory, console: Console) -> None:

@@ -13,12 +13,13 @@ import rich.console
 from running import prepare
 
 from modernllm.config.check import check
-from modernllm.config.compose import CONFIG_DIR, compose, default_choices, expand
+from modernllm.config.command import expand
+from modernllm.config.compose import CONFIG_DIR, compose, default_choices
 from modernllm.config.tree import read_tree
 from modernllm.report import console as module
 from modernllm.report.console import Console
 from modernllm.report.summary import epilogue, opening, result, suggestions
-from modernllm.report.table import by_depth, differences, sparkline, sweep_suggestions, sweep_table
+from modernllm.report.table import Row, by_depth, names, sparkline, sweep_suggestions, sweep_table
 from modernllm.runs.record import Run
 
 
@@ -28,7 +29,7 @@ def made(losses: list[float], val_loss: float = 2.0, **changed: Any) -> Run:
     choices = {key: value or "" for key, value in default_choices().items()} | changed.pop("choices", {})
     gradients = changed.pop("gradients", [])
     rows = [{"step": step, "loss": loss, "grad_norm": 1.0} for step, loss in enumerate(losses, 1)]
-    rows += [{"step": step, "grad": norms} for step, norms in enumerate(gradients, 1)]
+    watched = [{"step": step, "grad_norm": norms} for step, norms in enumerate(gradients, 1)]
     rows += [{"step": len(losses), "val_loss": val_loss}] if math.isfinite(val_loss) else []
     status = {
         "status": "finished", "outcome": "ok", "reason": "because", "progress": 0.5, "tokens": 1234567,
@@ -48,12 +49,17 @@ def made(losses: list[float], val_loss: float = 2.0, **changed: Any) -> Run:
         metrics=rows,
         events=changed.pop("events", []),
         status=status | changed,
+        telemetry=watched,
     )
 
 
 def printed(width: int = 120) -> tuple[rich.console.Console, io.StringIO]:
     out = io.StringIO()
     return rich.console.Console(file=out, width=width, highlight=False), out
+
+
+def rows_of(runs: list[Run]) -> list[Row]:
+    return [Row.of(run) for run in runs]
 
 
 # --- curves
@@ -82,25 +88,25 @@ def test_sparkline_takes_means_of_equal_pieces() -> None:
 
 
 def test_gradient_norms_by_depth_are_on_a_log_scale() -> None:
-    rising = [{"embedding": 9.0, "block.0": 1.0, "block.1": 10.0, "block.2": 100.0, "head": 3.0}]
+    rising = [{"embedding": 9.0, "layer.0": 1.0, "layer.1": 10.0, "layer.2": 100.0, "head": 3.0}]
     assert by_depth(made([1.0], gradients=rising)) == "▁▅█ 1 → 1e+02"
-    flat = [{"block.0": 1.0, "block.1": 1.1}]
+    flat = [{"layer.0": 1.0, "layer.1": 1.1}]
     assert by_depth(made([1.0], gradients=flat)) == "▄▅ 1 → 1.1"  # a tenth is noise
     assert by_depth(made([1.0])) == ""
 
 
 def test_gradient_norms_are_means_of_the_last_five_rows() -> None:
     rows = [
-        {"block.0": 1e9, "block.1": 1.0},
-        *({"block.0": n, "block.1": 1.0} for n in (1.0, 2.0, 3.0, 4.0, 5.0)),
+        {"layer.0": 1e9, "layer.1": 1.0},
+        *({"layer.0": n, "layer.1": 1.0} for n in (1.0, 2.0, 3.0, 4.0, 5.0)),
     ]
     assert by_depth(made([1.0], gradients=rows)).endswith(" 3 → 1")
 
 
 def test_gradient_norms_that_are_not_finite_or_zero() -> None:
-    assert by_depth(made([1.0], gradients=[{"block.0": math.nan, "block.1": math.inf}])) == "××"
-    assert by_depth(made([1.0], gradients=[{"block.0": math.nan, "block.1": 1.0}])).startswith("×▅ ")
-    assert by_depth(made([1.0], gradients=[{"block.0": 0.0, "block.1": 1.0}])).startswith("▁█ ") is False
+    assert by_depth(made([1.0], gradients=[{"layer.0": math.nan, "layer.1": math.inf}])) == "××"
+    assert by_depth(made([1.0], gradients=[{"layer.0": math.nan, "layer.1": 1.0}])).startswith("×▅ ")
+    assert by_depth(made([1.0], gradients=[{"layer.0": 0.0, "layer.1": 1.0}])).startswith("▁█ ") is False
 
 
 # --- tables
@@ -109,25 +115,25 @@ def test_gradient_norms_that_are_not_finite_or_zero() -> None:
 def sweep() -> list[Run]:
     return [
         made([6.0, 3.0, 2.0], 2.0, overrides={"placement": "pre", "trainer.steps": "3", "size": "deep"},
-             gradients=[{"block.0": 1.0, "block.1": 1.0}]),
+             gradients=[{"layer.0": 1.0, "layer.1": 1.0}]),
         made([6.0, 3.2, 3.1], 3.05, overrides={"placement": "post", "trainer.steps": "3", "size": "deep"},
-             outcome="stalled", gradients=[{"block.0": 0.001, "block.1": 1.0}]),
+             outcome="stalled", gradients=[{"layer.0": 0.001, "layer.1": 1.0}]),
         made([900.0, math.nan], math.nan, outcome="nonfinite",
              overrides={"placement": "none", "trainer.steps": "3", "size": "deep"},
-             gradients=[{"block.0": math.inf, "block.1": math.inf}]),
+             gradients=[{"layer.0": math.inf, "layer.1": math.inf}]),
     ]  # fmt: skip
 
 
 def test_differences_are_the_keys_in_which_runs_differ() -> None:
-    assert differences(sweep()) == {"placement": ["pre", "post", "none"]}
+    assert names(rows_of(sweep())) == {"placement": ["pre", "post", "none"]}
     one = [made([1.0], overrides={"seed": "0"}), made([1.0], overrides={"seed": "0", "norm": "none"})]
-    assert differences(one) == {"norm": ["", "none"]}
-    assert differences([made([1.0])]) == {"run": ["the-run"]}
+    assert names(rows_of(one)) == {"norm": ["", "none"]}
+    assert names(rows_of([made([1.0])])) == {"run": ["the-run"]}
 
 
 def test_the_table_has_a_row_a_run_and_the_outcome_in_words() -> None:
     console, out = printed()
-    sweep_table(sweep(), console)
+    sweep_table(rows_of(sweep()), console)
     lines = out.getvalue().splitlines()
     rows = [[cell.strip() for cell in line.split("│")] for line in lines if "│" in line]
     assert [row[:3] for row in rows] == [
@@ -151,7 +157,7 @@ def test_the_table_shows_an_unfinished_run_and_no_floors_of_different_texts() ->
         made([3.0], overrides={"data": "a"}),
         made([3.0], overrides={"data": "b"}, corpus="d", status="interrupted"),
     ]
-    sweep_table(runs, console)
+    sweep_table(rows_of(runs), console)
     assert "floor" not in out.getvalue()
     assert "interrupted" in out.getvalue()
 
@@ -159,18 +165,20 @@ def test_the_table_shows_an_unfinished_run_and_no_floors_of_different_texts() ->
 def test_values_are_no_markup_and_no_line_of_words_is_broken() -> None:
     console, out = printed()
     paths = ["data/[bold]x/:smile:", *(f"data/{'long' * 9}/{i}" for i in range(7))]
-    sweep_table([made([2.0], overrides={"data.path": path}) for path in paths], console)
+    sweep_table(rows_of([made([2.0], overrides={"data.path": path}) for path in paths]), console)
     lines = out.getvalue().splitlines()
     assert [line for line in lines if line.startswith("data/[bold]x/:smile: ")]
     assert lines[-1] == " | ".join(f"{path} ok 2.00" for path in paths)
     console, out = printed()
-    sweep_table([made([2.0], overrides={"seed": str(seed)}) for seed in range(9)], console)
+    sweep_table(rows_of([made([2.0], overrides={"seed": str(seed)}) for seed in range(9)]), console)
     assert " | " not in out.getvalue()  # more than a sentence can hold
 
 
 def test_a_table_of_runs_without_any_finite_loss() -> None:
     console, out = printed()
-    sweep_table([made([math.nan], math.nan, overrides={"seed": seed}, outcome="nonfinite") for seed in "01"], console)
+    sweep_table(
+        rows_of([made([math.nan], math.nan, overrides={"seed": seed}, outcome="nonfinite") for seed in "01"]), console
+    )
     assert out.getvalue().count("nonfinite") == 4
 
 

@@ -16,8 +16,9 @@ import torch
 from modernllm.benchmark.peers import PEERS, ours, plain_loop
 from modernllm.config.build import resolve
 from modernllm.config.compose import compose_with_choices
-from modernllm.experiment import Asked, make_trainer, prepare_run
+from modernllm.experiment import make_trainer
 from modernllm.precision import Precision
+from modernllm.preparation import Asked, prepare_run
 from modernllm.report.console import Console
 from modernllm.runs.directory import RunDirectory
 from modernllm.runs.recorder import Recorder

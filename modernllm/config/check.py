@@ -24,6 +24,8 @@ from modernllm.config.values import problem, shown
 
 UNREADABLE = object()
 """Stands for a value that is named as a problem already."""
+COMMAND = ("plan", "retry", "sweep", "executor")
+"""What a command does with its runs: no part of any of them, so a saved configuration has none of it."""
 SUPPLIED = ("model.vocab_size",)
 """May be null although the class needs a value: the program knows it only when it runs."""
 
@@ -39,6 +41,12 @@ def check(cfg: DictConfig | Mapping[str, Any]) -> None:
     problems += _nodes(plain, "", allowed)
     if problems:
         raise ConfigError.of(list(dict.fromkeys(problems)))
+
+
+def check_nodes(sections: Mapping[str, Any]) -> None:
+    """`check` of these plain sections alone; only classes of modernllm and torch may be named."""
+    if problems := list(_nodes(dict(sections), "", [])):
+        raise ConfigError.of(problems)
 
 
 def _plain(node: Container, prefix: str, problems: list[str]) -> Any:
@@ -76,7 +84,7 @@ def _root(plain: dict[str, Any]) -> Iterator[str]:
         elif not isinstance(value, dict) or "_target_" not in value:
             yield f"{key}={shown(value)}: should be chosen by a group, {key} has no _target_"
     for key in names:
-        if key not in plain:
+        if key not in plain and key not in COMMAND:
             yield f"{key}: is missing"
 
 

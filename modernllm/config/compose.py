@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from modernllm.config.errors import ConfigError
-from modernllm.config.nearest import did_you_mean
 from modernllm.config.overrides import is_group, misuse, parse, unknown_keys
-from modernllm.config.tree import CONFIG_DIR, PRIMARY, Tree, default_choices, read_tree
+from modernllm.config.tree import CONFIG_DIR, PRIMARY, default_choices, read_tree
 
-__all__ = ["CONFIG_DIR", "choices", "compose", "compose_with_choices", "default_choices", "expand"]
+__all__ = ["CONFIG_DIR", "choices", "compose", "compose_with_choices", "default_choices"]
 
 Folders = Sequence[str | Path]
 
@@ -39,82 +37,44 @@ def compose_with_choices(
     overrides: Sequence[str], config_dirs: Folders = ()
 ) -> tuple[DictConfig, dict[str, str | None]]:
     """Both at once, where composing twice would count."""
-    cfg = _compose(overrides, config_dirs)
+    cfg = composition(overrides, config_dirs)
     chosen = dict(cfg.hydra.runtime.choices)
     with open_dict(cfg):
         del cfg["hydra"]
     return cfg, {group: name for group, name in chosen.items() if not group.startswith("hydra/")}
 
 
-def expand(overrides: Sequence[str], config_dirs: Folders = ()) -> list[list[str]]:
-    """The jobs of `-m` in Hydra's order, as overrides for `compose`: all can be checked before one starts.
-
-    As Hydra's basic sweeper does it: the product of all sweeps, the last varying fastest, those of
-    `hydra.sweeper.params` before them; equal jobs are not merged.
-    """
-    tree = read_tree([CONFIG_DIR, *_existing(config_dirs)])
-    parsed = parse(overrides, tree)
-    fixed = [override.input_line or "" for override in parsed if not override.is_sweep_override()]
-    params = _compose(fixed, config_dirs).hydra.sweeper.get("params") or {}
-    values: dict[str, list[str]] = {}
-    for override in [*parse([f"{key}={value}" for key, value in params.items()], tree), *parsed]:
-        if override.is_sweep_override() or not override.is_hydra_override():
-            key = override.get_key_element()
-            values[key] = [f"{key}={value}" for value in _values(override, tree)]
-    settings = [text for text in fixed if text.lstrip("+~").startswith(("hydra.", "hydra/"))]
-    return [[*settings, *job] for job in product(*values.values())]
-
-
-def _values(override: Override, tree: Tree) -> list[str]:
-    key, text, value = override.key_or_group, override.input_line, override.value()
-    if not override.is_sweep_override():
-        return [override.get_value_element_as_str()]
-    if override.is_hydra_override():
-        raise ConfigError(f"{text}: Hydra's own settings are the same for every run of a sweep")
-    if not override.is_discrete_sweep():
-        raise ConfigError(f"{text}: an interval has no values to list; write {key}=a,b,c or range(a,b,step)")
-    if isinstance(value, Glob):
-        if key not in tree:
-            raise ConfigError(f"{text}: glob(...) runs over the choices of a group{did_you_mean(key, tree)}")
-        found = value.filter(list(tree[key]))
-    else:
-        found = list(override.sweep_string_iterator())
-    if not found:
-        known = f"; {key} has {', '.join(tree[key])}" if key in tree else ""
-        raise ConfigError(f"{text}: no value at all{known}")
-    return found
-
-
-def _existing(config_dirs: Folders) -> list[Path]:
+def existing(config_dirs: Folders) -> list[Path]:
+    """ConfigError names a folder that is not there."""
     for folder in config_dirs:
         if not Path(folder).is_dir():
             raise ConfigError(f"{folder}: no such folder to look for configurations in")
     return [Path(folder).resolve() for folder in config_dirs]
 
 
-def _compose(overrides: Sequence[str], config_dirs: Folders) -> DictConfig:
+def composition(overrides: Sequence[str], config_dirs: Folders) -> DictConfig:
     """With the `hydra` node. Raises only `ConfigError`."""
-    folders = _existing(config_dirs)
+    folders = existing(config_dirs)
     parsed = parse(overrides, read_tree([CONFIG_DIR, *folders]))
     search_path = [f"file://{folder}" for folder in folders]
     for override in parsed:
         if override.key_or_group == "hydra.searchpath":
             search_path += _search_path(override)
-            folders += _existing([e.removeprefix("file://") for e in _search_path(override) if "pkg://" not in e])
+            folders += existing([e.removeprefix("file://") for e in _search_path(override) if "pkg://" not in e])
     tree = read_tree([CONFIG_DIR, *folders])
     problems = [problem for override in parsed if (problem := misuse(override, tree))]
     sound = [override for override in parsed if not misuse(override, tree)]
     keys = [o for o in sound if not o.is_hydra_override() and not is_group(o, tree)]
     others = [override for override in sound if override not in keys]
     if problems or any(override.is_add() or override.is_force_add() for override in keys):
-        problems += unknown_keys(keys, _plain(_hydra(others, search_path)), tree)
+        problems += unknown_keys(keys, plain(_hydra(others, search_path)), tree)
     if problems:
         raise ConfigError.of(problems)
     try:
         return _hydra(parsed, search_path)
     except ConfigError:
         if keys:  # Hydra stops at the first and knows no near ones; composing again is slow, so only now
-            problems += unknown_keys(keys, _plain(_hydra(others, search_path)), tree)
+            problems += unknown_keys(keys, plain(_hydra(others, search_path)), tree)
         if problems:
             raise ConfigError.of(problems) from None
         raise
@@ -127,7 +87,8 @@ def _search_path(override: Override) -> list[str]:
     return value
 
 
-def _plain(cfg: DictConfig) -> dict[str, Any]:
+def plain(cfg: DictConfig) -> dict[str, Any]:
+    """Without the `hydra` node, interpolations as they stand."""
     found = OmegaConf.to_container(cfg)
     assert isinstance(found, dict)
     return {str(key): value for key, value in found.items() if key != "hydra"}

@@ -31,5 +31,7 @@ class Settings:
     out: Text
     cache: Text | None
     overwrite: bool
+    plan: bool
+    retry: bool
     resume: Text | None
     allow_targets: list[str]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import rich.console
 from rich.table import Table
@@ -34,8 +35,8 @@ def sparkline(values: Sequence[float], low: float, high: float, width: int = 24)
 
 def by_depth(run: Run) -> str:
     """Gradient norm of each block over the last telemetry rows, from the first block to the last, on a log scale."""
-    rows = [row["grad"] for row in run.metrics if "grad" in row][-5:]
-    blocks = [name for name in rows[-1] if name.startswith("block.")] if rows else []
+    rows = [row["grad_norm"] for row in run.telemetry if "grad_norm" in row][-5:]
+    blocks = [name for name in rows[-1] if name.startswith("layer.")] if rows else []
     means = [sum(row[name] for row in rows) / len(rows) for name in blocks]
     logs = [math.log10(mean) if mean > 0 and math.isfinite(mean) else mean for mean in means]
     finite = [value for value in logs if math.isfinite(value)]
@@ -48,44 +49,72 @@ def by_depth(run: Run) -> str:
     return f"{sparkline(logs, middle - half, middle + half, len(logs))} {ends}"
 
 
-def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
+@dataclass(frozen=True)
+class Row:
+    """One run that was asked for: in which words, its record where there is one, how it ended and why."""
+
+    overrides: Mapping[str, str]
+    run: Run | None
+    word: str
+    reason: str = ""
+
+    @classmethod
+    def of(cls, run: Run) -> Row:
+        return cls(run.identity["overrides"], run, run.word)
+
+    @property
+    def val_loss(self) -> float:
+        return self.run.val_loss if self.run else math.nan
+
+
+def varying(asked: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
     """The keys in which what was asked for differs, each with its value in every run."""
-    asked = [run.identity["overrides"] for run in runs]
     keys = dict.fromkeys(key for overrides in asked for key in overrides)
     values = {key: [overrides.get(key, "") for overrides in asked] for key in keys}
-    return {key: column for key, column in values.items() if len(set(column)) > 1} or {"run": [r.run_id for r in runs]}
+    return {key: column for key, column in values.items() if len(set(column)) > 1}
 
 
-def sweep_table(runs: Sequence[Run], console: rich.console.Console) -> None:
+def names(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Columns that tell the runs from each other."""
+    return varying([row.overrides for row in rows]) or {"run": [row.run.run_id if row.run else "" for row in rows]}
+
+
+def sweep_table(rows: Sequence[Row], console: rich.console.Console) -> None:
     """Print a row a run, the floors of the text, and the outcome in words."""
-    differing = differences(runs)
+    named = names(rows)
+    runs = [row.run for row in rows if row.run]
     finite = [loss for run in runs for loss in run.losses if math.isfinite(loss)]
-    floors = runs[0].identity["floors"]
+    floors = runs[0].identity["floors"] if runs else {"unigram": 0.0}
     # one scale for all curves: first steps, and runs that blow up, lie far above the floor and would flatten the rest
     low = min(finite, default=0.0)
     high = 1.15 * max(floors["unigram"], low)
     table = Table(show_edge=False, pad_edge=False)
-    for key in differing:
+    for key in named:
         table.add_column(key.rpartition(".")[2])
     for heading in ("outcome", "val loss", "loss by step", "gradient norm by depth"):
         table.add_column(heading, justify="right" if heading == "val loss" else "left", no_wrap=True)
-    for row, run in enumerate(runs):
-        curve = sparkline(run.losses, low, high, 16)
-        loss = f"{run.val_loss:.2f}" if math.isfinite(run.val_loss) else "-"
-        values = (Text(column[row]) for column in differing.values())  # a string would be read as markup
-        table.add_row(*values, run.word, loss, curve, by_depth(run))
+    for number, row in enumerate(rows):
+        values = (Text(column[number]) for column in named.values())  # a string would be read as markup
+        loss = f"{row.val_loss:.2f}" if math.isfinite(row.val_loss) else "-"
+        shapes = (sparkline(row.run.losses, low, high, 16), by_depth(row.run)) if row.run else ("", "")
+        table.add_row(*values, row.word, loss, *shapes)
     console.print(table)
     if len({run.identity["corpus"] + run.identity["tokenizer"] for run in runs}) == 1:
         console.print(f"unigram floor {floors['unigram']:.2f}, bigram floor {floors['bigram']:.2f} nats/token")
-    names = [" ".join(column[row] for column in differing.values()) for row in range(len(runs))]
-    words = (f"{name} {run.word} {run.val_loss:.2f}" for name, run in zip(names, runs, strict=True))
-    if len(runs) <= IN_WORDS:
+    if len(rows) <= IN_WORDS:
+        told = [" ".join(column[number] for column in named.values()) for number in range(len(rows))]
+        words = (f"{name} {row.word} {row.val_loss:.2f}" for name, row in zip(told, rows, strict=True))
         console.print(" | ".join(words), style="bold", markup=False, emoji=False, soft_wrap=True)
+    for row in rows:
+        if row.reason:
+            asked = " ".join(f"{key}={value}" for key, value in row.overrides.items()) or "default"
+            line = f"{row.word}: {asked}: {row.reason}"
+            console.print(line, style="bold red", markup=False, emoji=False, soft_wrap=True)
 
 
 def sweep_suggestions(runs: Sequence[Run], words: Sequence[str]) -> list[str]:
     """What shows how far the answer reaches: the other initialisation first, since it can turn an order round."""
-    if all(run.outcome is None for run in runs):  # too short to tell anything, with more seeds as with one
+    if all(run.outcome is None for run in runs):  # none, or too short to tell anything, with more seeds as with one
         return []
     command = f"python train.py {shlex.join(words)}"
     inits = {run.identity["choices"]["init"] for run in runs}

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from modernllm.config.command import expand
 from modernllm.config.compose import (
     CONFIG_DIR,
     choices,
     compose,
     compose_with_choices,
     default_choices,
-    expand,
 )
 from modernllm.config.errors import ConfigError
 from modernllm.config.nearest import nearest
@@ -342,7 +342,8 @@ def test_every_choice_has_a_line_about_it():
 def test_neither_composition_nor_its_errors_nor_help_need_torch():
     code = """
 import sys
-from modernllm.config.compose import compose, expand
+from modernllm.config.command import expand
+from modernllm.config.compose import compose
 from modernllm.config.errors import ConfigError
 from modernllm.config.help import help_text
 expand(["seed=1,2"]); help_text()

@@ -1,0 +1,93 @@
+"""One run in a process of its own: what the child does between being forked and its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from modernllm.sweep.plan import Planned
+
+BUSY = 75
+"""Exit code: another process is at work on this run (EX_TEMPFAIL of sysexits.h)."""
+CONSOLE = "console.txt"
+PATIENCE = 30.0
+"""Seconds that a run has to save itself once its sweep is gone."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a forked process takes from the server and not from the command: it is told."""
+
+    folder: str
+    environment: Mapping[str, str]
+    threads: int
+
+
+def work(run: Planned, surroundings: Surroundings, answer: Connection) -> None:
+    """Do the run; its output goes to a file beside its record. Ends the process with the exit code of the run."""
+    os.setsid()  # Ctrl-C is for the sweep, which passes on what it means
+    os.environ.clear()
+    os.environ.update(surroundings.environment)
+    os.chdir(surroundings.folder)
+    run.path.mkdir(parents=True, exist_ok=True)
+    write_to(run.path / CONSOLE)
+    threading.Thread(target=follow_the_sweep, daemon=True).start()
+    code, reason = attempt(run, surroundings.threads)
+    answer.send(reason)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # nothing that a run left behind may hold it up or change its code
+
+
+def write_to(path: Path) -> None:
+    """Standard output and errors, of this process and of those that it starts."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
+
+
+def follow_the_sweep() -> None:
+    """When the process that planned this run is gone, save and end, as after SIGTERM."""
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(PATIENCE)
+    os._exit(128 + signal.SIGTERM)
+
+
+def attempt(run: Planned, threads: int) -> tuple[int, str]:
+    """The exit code of the run, and what went wrong where something did."""
+    from modernllm import experiment
+    from modernllm.report.summary import result
+    from modernllm.runs.directory import RunningElsewhere
+
+    config: dict[str, Any] = dict(run.config)
+    config["trainer"] = config["trainer"] | {"threads": config["trainer"]["threads"] or threads}
+    try:
+        code, done = experiment.run(config, run.asked)
+        print(*result(done), sep="\n")
+        return code, ""
+    except RunningElsewhere as error:
+        return BUSY, str(error)
+    except KeyboardInterrupt:
+        return experiment.SIGNALLED + signal.SIGINT, "interrupted"
+    except (Exception, SystemExit) as error:  # whoever leaves the program from inside a run has not finished it
+        traceback.print_exc()
+        known = isinstance(error, ValueError | OSError)
+        return 1, str(error) if known else f"{type(error).__name__}: {error}"

@@ -1,0 +1,112 @@
+"""A sweep while it runs: a table that changes on a terminal, a line at a time in a log."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import rich.console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from modernllm.executor import Ended
+from modernllm.report.table import varying
+from modernllm.runs.directory import RunDirectory
+from modernllm.runs.progress import progress
+from modernllm.sweep.plan import Planned
+
+LOG_SECONDS = 30.0
+RECENT = 8
+"""Runs that ended, of which a terminal shows the last ones."""
+
+
+class LiveTable:
+    """Told by an executor what happens; every run is named by what it does not share with the others."""
+
+    def __init__(self, runs: Sequence[Planned], skipped: int, console: rich.console.Console):
+        self.console = console
+        columns = varying([run.asked.overrides for run in runs])
+        # the same run may be asked for twice in other words: it has the name of the last
+        self.names = {
+            run.path: " ".join(f"{key.rpartition('.')[2]}={column[row]}" for key, column in columns.items())
+            or run.run_id
+            for row, run in enumerate(runs)
+        }
+        self.queued, self.skipped = len(runs), skipped
+        self.running: dict[str, tuple[Planned, float]] = {}
+        self.finished: list[tuple[Planned, str, str]] = []
+        self.reasons: dict[str, tuple[str, str]] = {}
+        self.logged = time.monotonic()
+        self.live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> LiveTable:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def waiting(self, run: Planned, reason: str) -> None:
+        self._say(f"{self.names[run.path]}: waits, {reason}")
+
+    def started(self, run: Planned) -> None:
+        self.queued -= 1
+        self.running[run.run_id] = (run, time.monotonic())
+        if not self.live:
+            self._say(f"start  {self.names[run.path]}")
+
+    def ended(self, run: Planned, how: Ended) -> None:
+        self.running.pop(run.run_id, None)
+        status = RunDirectory(run.path).status()
+        word = how_it_ended(status, how)
+        loss = status.get("val_loss")
+        number = f"val loss {loss:.3f}" if isinstance(loss, float) else ""
+        self.finished.append((run, word, how.reason or number))
+        self.reasons[run.run_id] = (word, how.reason)
+        if not self.live:
+            self._say(f"end    {self.names[run.path]}: {word}  {how.reason or number}  ({self._counts()})")
+
+    def tick(self) -> None:
+        if self.live:
+            self.live.update(self._table(), refresh=True)
+        elif time.monotonic() - self.logged > LOG_SECONDS:
+            for run, _ in self.running.values():
+                self._say("       " + "  ".join([self.names[run.path], *self._state(run)]))
+            self.logged = time.monotonic()
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, markup=False, emoji=False, soft_wrap=True)
+
+    def _counts(self) -> str:
+        words = Counter(word for _, word, _ in self.finished)
+        told = ", ".join(f"{number} {word}" for word, number in words.items())
+        left = f"{len(self.running)} running, {self.queued} to go"
+        return f"{told}; {left}" if told else left
+
+    def _state(self, run: Planned) -> tuple[str, str, str]:
+        """Step, loss and time left of a run at work."""
+        found = progress(run.path)
+        if found is None:
+            return "starting", "", ""
+        steps = run.config["trainer"]["steps"]
+        left = (steps - found.step) * run.tokens / steps / max(found.tokens_per_s, 1e-9)
+        return f"step {found.step}/{steps}", f"loss {found.loss:.3f}", f"{left:.0f} s left"
+
+    def _table(self) -> Table:
+        table = Table(show_header=False, box=None, pad_edge=False, caption=self._counts(), caption_justify="left")
+        for run, word, note in self.finished[-RECENT:]:
+            table.add_row(Text(self.names[run.path]), word, Text(note), "", style="dim")
+        for run, _ in self.running.values():
+            table.add_row(Text(self.names[run.path]), *map(Text, self._state(run)))
+        return table
+
+
+def how_it_ended(status: dict[str, object], how: Ended) -> str:
+    """The outcome of a run that came to its end; else failed, or interrupted where the same command goes on."""
+    if status.get("status") == "finished":
+        return str(status.get("outcome") or "undecided")
+    return "interrupted" if how.code > 128 or how.code in (-15, -2) else "failed"

@@ -1,0 +1,158 @@
+"""What a command would do, known before anything is done: its runs by name, what there is of them, what they cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modernllm.config.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from modernllm.preparation import Asked, Text
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run of a command: what was asked for, what that resolves to, and where its record is or will be."""
+
+    config: dict[str, Any] = field(repr=False)
+    asked: Asked = field(repr=False)
+    run_id: str
+    path: Path
+    corpus: str
+    dead: dict[str, str]
+    """Group -> the choice that nothing reads."""
+
+    @property
+    def tokens(self) -> int:
+        trainer = self.config["trainer"]
+        return trainer["steps"] * trainer["batch_size"] * self.config["model"]["context_length"]
+
+    @property
+    def words(self) -> str:
+        return " ".join(f"{key}={value}" for key, value in self.asked.overrides.items()) or "default"
+
+
+class Planner:
+    """`(config, asked) -> Planned`: what many runs of one command have in common is read and built once."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, Text] = {}
+        self._models: dict[str, tuple[nn.Module, list[str]]] = {}
+
+    def __call__(self, cfg: Any, asked: Asked) -> Planned:
+        """ConfigError or ValueError where the run could not be built."""
+        from modernllm.config.build import resolve
+        from modernllm.experiment import intend
+        from modernllm.preparation import name_run, settle
+
+        config, meant, extension = intend(cfg, asked)
+        device = settle(config)
+        text = self._text(config)
+        dead = self._build(config, text)
+        run_id, _ = name_run(config, meant, text, device, dead)
+        path = Path(config["out"]) / config["study"] / run_id
+        named = {group: meant.choices[group] for group in dead}
+        given = resolve(cfg) if extension else config  # what is run must have the seed that was drawn here
+        return Planned(given, asked, run_id, path, text.hashes["corpus"], named)
+
+    def _text(self, config: dict[str, Any]) -> Text:
+        from modernllm.preparation import read_text
+
+        model, trainer = config["model"], config["trainer"]
+        key = _key([config["data"], config["tokenizer"], config["cache"], model["vocab_size"],
+                    model["context_length"], trainer["validation_tokens"]])  # fmt: skip
+        if key not in self._texts:
+            self._texts[key] = read_text(config)
+        text = self._texts[key]
+        model["vocab_size"] = model["vocab_size"] or text.data.tokenizer.vocab_size
+        return text
+
+    def _build(self, config: dict[str, Any], text: Text) -> list[str]:
+        """Every part of the run, the model without memory; its dead switches."""
+        from modernllm.config.build import build
+        from modernllm.data.windows import Windows
+
+        key = _key(config["model"])
+        if key not in self._models:
+            self._models[key] = sketch(config["model"])
+        model, dead = self._models[key]
+        Windows(text.data.train, config["model"]["context_length"], config["trainer"]["batch_size"], config["seed"])
+        build(config["init"], "init")
+        build(config["optimizer"], "optimizer", model=model)
+        build(config["schedule"], "schedule", steps=config["trainer"]["steps"])
+        build(config["telemetry"], "telemetry", model=model, steps=config["trainer"]["steps"])
+        build(config["logger"], "logger")
+        return dead
+
+
+def sketch(node: dict[str, Any]) -> tuple[nn.Module, list[str]]:
+    """The model on the meta device, or in memory where its code looks at numbers; and its dead switches."""
+    import torch
+
+    from modernllm.config.build import build_model
+
+    try:
+        with torch.device("meta"):
+            return build_model(node)
+    except (NotImplementedError, RuntimeError):
+        return build_model(node)
+
+
+def _key(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`runs` are what was asked for, in its order; the same run may stand there more than once."""
+
+    runs: Sequence[Planned]
+    retry: bool
+    overwrite: bool
+
+    @cached_property
+    def unique(self) -> list[Planned]:
+        return list({run.path: run for run in reversed(self.runs)}.values())[::-1]
+
+    @cached_property
+    def status(self) -> dict[Path, dict[str, Any]]:
+        """status.json of each run, {} of one that was never started."""
+        from modernllm.runs.directory import RunDirectory
+
+        return {run.path: RunDirectory(run.path).status() for run in self.unique}
+
+    def of(self, *words: str) -> list[Planned]:
+        return [run for run in self.unique if self.status[run.path].get("status", "new") in words]
+
+    @cached_property
+    def done(self) -> list[Planned]:
+        """What is not run: finished before, or failed before and not to be tried again."""
+        if self.overwrite:
+            return []
+        return self.of("finished") if self.retry else self.of("finished", "failed")
+
+    @cached_property
+    def todo(self) -> list[Planned]:
+        done = {run.path for run in self.done}
+        return [run for run in self.unique if run.path not in done]
+
+
+def make_plan(jobs: Sequence[tuple[Any, Asked]], retry: bool, overwrite: bool) -> Plan:
+    """ConfigError names every job that cannot be built, each with its words."""
+    planner, runs, problems = Planner(), [], []
+    for cfg, asked in jobs:
+        try:
+            runs.append(planner(cfg, asked))
+        except (ValueError, FileNotFoundError) as error:
+            words = " ".join(f"{key}={value}" for key, value in asked.overrides.items())
+            problems.append(f"{words}: {error}" if len(jobs) > 1 else str(error))
+    if problems:
+        raise ConfigError.of(list(dict.fromkeys(problems)))
+    return Plan(runs, retry, overwrite)
