@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from modernllm.data.prepare import TokenizedCorpus, check_ids, prepare
 from modernllm.data.windows import Windows, gather, validation_windows
 from modernllm.init import named_generator
 from modernllm.logger import Logger
+from modernllm.model import Decoder
+from modernllm.position.loudness import loudness
 from modernllm.precision import is_deterministic, pick_device, usable_cores
 from modernllm.runs import identity as identify
 
@@ -31,12 +33,13 @@ NEEDED = ("trainer.steps", "trainer.batch_size", "model.context_length")
 @dataclass(frozen=True)
 class Asked:
     """What the command line said: the choice in every group, those that anyone would expect there, and the overrides
-    by key.
+    by key. `origin` says on whose behalf: of which claim the run is a part.
     """
 
     choices: dict[str, str]
     expected: Mapping[str, str | None]
     overrides: dict[str, str]
+    origin: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
             "numerics": numerics(config["trainer"], device),
             "choices": asked.choices,
             "overrides": asked.overrides,
+            "origin": dict(asked.origin),
             "dead_switches": {group: asked.choices[group] for group in dead},
             **identify.environment(),
         }
@@ -156,6 +160,7 @@ def describe(model: nn.Module, length: int, data: TokenizedCorpus, floors: Floor
     found = cost(model, length)
     found["flops_per_token"]["executed"] = executed_flops_per_token(model, length)
     return found | {
+        "position_loudness": loudness(model) if isinstance(model, Decoder) else None,
         "floors": {"unigram": floors.unigram, "bigram": floors.bigram},
         "text": data.meta,
     }

@@ -13,6 +13,8 @@ from omegaconf import OmegaConf
 from modernllm.config.errors import ConfigError
 
 PRIMARY = "train.yaml"
+APART = ("hydra", "claim", "suite")
+"""Folders that are no groups of a run's configuration."""
 
 
 def _config_dir() -> Path:
@@ -29,10 +31,13 @@ CONFIG_DIR = _config_dir()
 
 @dataclass(frozen=True)
 class Choice:
-    """One YAML file of a group."""
+    """One YAML file of a group. `place` is where its `_target_` stands: one that sets more than itself has the package
+    `_global_`.
+    """
 
     name: str
     package: str
+    place: str
     summary: str
     target: str | None
 
@@ -46,8 +51,12 @@ def read_choice(path: Path, group: str) -> Choice:
     comments = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
     package = next((c.removeprefix("@package").strip() for c in comments if c.startswith("@package")), group)
     summary = next((c for c in comments if c and not c.startswith("@package")), "")
-    target = re.search(r"^\s*_target_:\s*([\w.]+)", "\n".join(lines), re.MULTILINE)
-    return Choice(path.stem, package.replace("/", "."), summary, target[1] if target else None)
+    text = "\n".join(lines)
+    target = re.search(r"^\s*_target_:\s*([\w.]+)", text, re.MULTILINE)
+    in_the_model = re.search(rf"^model:\n(?:  .*\n)*?  {re.escape(group)}:\n    _target_:", text, re.MULTILINE)
+    package = package.replace("/", ".")
+    place = f"model.{group}" if in_the_model else package
+    return Choice(path.stem, package, place, summary, target[1] if target else None)
 
 
 def read_tree(folders: Sequence[Path]) -> Tree:
@@ -56,7 +65,7 @@ def read_tree(folders: Sequence[Path]) -> Tree:
     for folder in folders:
         for path in sorted(folder.rglob("*.yaml")):
             group = path.parent.relative_to(folder).as_posix()
-            if group != "." and group.partition("/")[0] != "hydra":
+            if group != "." and group.partition("/")[0] not in APART:
                 found.setdefault(group, {}).setdefault(path.stem, read_choice(path, group))
     return {group: dict(sorted(choices.items())) for group, choices in found.items()}
 
@@ -68,7 +77,7 @@ def _defaults() -> dict[str, str | None]:
         if not isinstance(entry, str):
             for key, choice in entry.items():
                 group = str(key).split()[-1].lstrip("/")
-                if group.partition("/")[0] != "hydra":
+                if group.partition("/")[0] not in APART:
                     found[group] = choice
     return found
 

@@ -1,0 +1,198 @@
+"""A claim file: what is said, how it is tested and what would count, all written down before the first run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from modernllm.config.nearest import did_you_mean
+from modernllm.config.tree import CONFIG_DIR
+
+Kind = Literal["superiority", "equivalence", "non_inferiority", "stability", "interaction", "exact", "cost"]
+TUNED: tuple[Kind, ...] = ("superiority", "equivalence", "non_inferiority")
+"""Kinds about quality, which is compared between arms at their own best learning rates."""
+Rate = Annotated[float, Field(gt=0)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class Part(BaseModel):
+    """Unknown keys are errors, and nothing changes after it was read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Seeds(Part):
+    """What chose a learning rate cannot also judge it: the two lists share no seed."""
+
+    tuning: list[int] = []
+    evaluation: list[int]
+
+
+class ContrastOf(Part):
+    """Which arms are compared: a variant with its reference, or (off, on) of a needy and of a robust pair."""
+
+    variant: Name | None = None
+    reference: Name | None = None
+    needy: tuple[Name, Name] | None = None
+    robust: tuple[Name, Name] | None = None
+
+    @property
+    def arms(self) -> list[str]:
+        single = [name for name in (self.variant, self.reference) if name]
+        return [*single, *(self.needy or ()), *(self.robust or ())]
+
+    @model_validator(mode="after")
+    def _one_form(self) -> ContrastOf:
+        pair, fourfold = (self.variant, self.reference), (self.needy, self.robust)
+        if all(pair) == all(fourfold) or any(pair) != all(pair) or any(fourfold) != all(fourfold):
+            raise ValueError("has either variant and reference, or needy and robust")
+        return self
+
+
+class CellOf(Part):
+    """Pre-registered conditions: overrides for every arm, and the learning rate where that is one of them."""
+
+    overrides: list[Name] = []
+    main: bool = False
+    lr: Rate | None = None
+
+
+class Probe(Part):
+    """An exact check: a function of this package, its arguments, and the interval that every value must lie in."""
+
+    measure: Name
+    arguments: dict[str, Any] = {}
+    low: float
+    high: float
+
+
+class Claim(Part):
+    """One file of `configs/claim/`. Arms, cells and base are lists of overrides, as on a command line."""
+
+    name: str
+    claim: Name
+    source: Name
+    kind: Kind
+    tier: Literal["cpu", "gpu"]
+    minutes: Annotated[float, Field(gt=0)]
+    """Expected on two cores (cpu) or one accelerator (gpu)."""
+    base: list[Name] = []
+    arms: dict[Name, list[Name]] = {}
+    contrasts: dict[Name, ContrastOf] = {}
+    lr: Rate | None = None
+    """One rate for all arms: a condition."""
+    lrs: list[Rate] = []
+    """A grid: each arm's own best rate for quality, the whole of it for stability."""
+    seeds: Seeds = Seeds(evaluation=[0])
+    margin: Rate | None = None
+    covers_critical: bool = False
+    """Whether depth, scale of the start, learning rate and warm-up reach what theory calls critical."""
+    cells: dict[Name, CellOf] = {"main": CellOf(main=True)}
+    matching: Literal["none", "params", "flops", "cache"] = "none"
+    unlike: list[Name] = []
+    """Keys beside the arms' own overrides that may differ between arms: declared, so that preflight lets them."""
+    probes: dict[Name, Probe] = {}
+    """Of an exact claim."""
+
+    @property
+    def hash(self) -> str:
+        """Of what it says, not of how it is written: comments and order of keys do not count."""
+        content = self.model_dump(mode="json", exclude={"name"})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def tuned(self) -> bool:
+        return self.kind in TUNED
+
+    @model_validator(mode="after")
+    def _complete(self) -> Claim:
+        if self.kind == "exact":
+            if not self.probes or self.arms:
+                raise ValueError("kind=exact: has probes, and no arms")
+            return self
+        self._arms()
+        self._rates()
+        if self.margin is None and self.kind != "cost":
+            raise ValueError("margin: is missing: the smallest effect of interest, in nats")
+        if not any(cell.main for cell in self.cells.values()):
+            raise ValueError("cells: mark the main one with main: true; it decides where cells do not disagree")
+        if shared := set(self.seeds.tuning) & set(self.seeds.evaluation):
+            raise ValueError(f"seeds: {sorted(shared)} are both for tuning and for evaluation")
+        return self
+
+    def _arms(self) -> None:
+        if len(self.arms) < 2 or not self.contrasts:
+            raise ValueError("arms and contrasts: two arms are compared, or more")
+        for name, contrast in self.contrasts.items():
+            for arm in contrast.arms:
+                if arm not in self.arms:
+                    raise ValueError(f"contrasts.{name}: no arm {arm}{did_you_mean(arm, list(self.arms))}")
+            if (contrast.needy is not None) != (self.kind == "interaction"):
+                form = "needy and robust" if self.kind == "interaction" else "variant and reference"
+                raise ValueError(f"contrasts.{name}: kind={self.kind} compares {form}")
+        unused = set(self.arms) - {arm for contrast in self.contrasts.values() for arm in contrast.arms}
+        if unused:
+            raise ValueError(f"arms: {', '.join(sorted(unused))} stands in no contrast")
+
+    def _rates(self) -> None:
+        gridded = self.tuned or self.kind == "stability"
+        if gridded and len(self.lrs) < 3:
+            raise ValueError(f"lrs: kind={self.kind} needs a grid of three learning rates or more")
+        if self.tuned and not self.seeds.tuning:
+            raise ValueError("seeds.tuning: is missing; the learning rate of an arm is chosen on seeds of its own")
+        if not gridded and self.lrs:
+            raise ValueError(f"lrs: kind={self.kind} is judged at one learning rate; write lr")
+        if gridded and any(cell.lr for cell in self.cells.values()):
+            raise ValueError(f"cells: kind={self.kind} goes over the grid lrs in every cell; lr is for one rate")
+        if self.kind == "interaction" and self.lr is None and not all(cell.lr for cell in self.cells.values()):
+            raise ValueError("lr: is missing: the one learning rate at which the interaction is judged")
+
+
+def shipped() -> list[str]:
+    """Names of the claims in `configs/claim/`."""
+    return sorted(path.stem for path in (CONFIG_DIR / "claim").glob("*.yaml"))
+
+
+def load_claim(name: str) -> Claim:
+    """The shipped claim of that name, or the one in that file. ValueError says what is wrong in it, key by key."""
+    path = Path(name).expanduser()
+    if path.suffix not in (".yaml", ".yml"):
+        path = CONFIG_DIR / "claim" / f"{name}.yaml"
+        if not path.is_file():
+            near = did_you_mean(name, shipped())
+            raise ValueError(f"claim={name}: no such claim{near}; there are {', '.join(shipped())}, or a file.yaml")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: a claim is a mapping of keys: {', '.join(_keys())}")
+    try:
+        return Claim(name=path.stem, **{str(key): value for key, value in content.items()})
+    except (ValidationError, TypeError) as error:
+        raise ValueError("\n".join(f"{path}: {line}" for line in _in_words(error))) from None
+
+
+def _keys() -> list[str]:
+    return [key for key in Claim.model_fields if key != "name"]
+
+
+def _in_words(error: ValidationError | TypeError) -> list[str]:
+    if isinstance(error, TypeError):  # a file that names itself
+        return [str(error)]
+    lines = []
+    for problem in error.errors():
+        key = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"{key}: no such key{did_you_mean(key, _keys())}")
+        elif problem["type"] == "missing":
+            lines.append(f"{key}: is missing")
+        else:
+            words = problem["msg"].removeprefix("Value error, ")
+            lines.append(f"{key}: {words}" if key else words)
+    return lines

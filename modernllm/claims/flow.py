@@ -1,0 +1,177 @@
+"""A claim from its file to its verdict: plan, fairness, preflight, runs, the choice of rates, statistics, the word."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from modernllm.claims.analysis import CellFindings, assess, contrasts
+from modernllm.claims.claim import Claim
+from modernllm.claims.judgement import Judgement
+from modernllm.claims.ledger import Ledger, earlier
+from modernllm.claims.looks import look
+from modernllm.claims.statistics.multiplicity import ALPHA
+from modernllm.claims.statistics.sequential import look_alpha
+from modernllm.claims.study import Study, row_of
+from modernllm.claims.table import Key, Row, Table, census
+from modernllm.claims.tuning import best_lr
+from modernllm.claims.verdict import Verdict, conclude
+from modernllm.sweep.plan import Plan, Planned
+
+Run = Callable[[Plan], int | None]
+"""Does what is to be done of a plan; the signal that stopped it, or None."""
+
+
+class Incomplete(RuntimeError):
+    """Runs of a claim failed or are missing: there is no verdict, whatever the others say."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal ended the runs; the same command goes on."""
+
+
+@dataclass
+class Flow:
+    """`folder` takes verdict, certificate and ledger; `execute` does runs; `say` tells the person what happens."""
+
+    study: Study
+    folder: Path
+    execute: Run
+    say: Callable[[str], None]
+    looks: Sequence[int] = ()
+    control: Judgement | None = None
+
+    @property
+    def claim(self) -> Claim:
+        return self.study.claim
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.folder / "ledger.jsonl")
+
+    def verdict(self, facts: dict[str, Any]) -> Verdict:
+        """All of it after the preflight. Incomplete without every run, Stopped after a signal."""
+        self.ledger.freeze(self.claim)
+        best = self.tune()
+        found, seeds = self.evaluate(best)
+        return self.write(
+            conclude(
+                claim=self.claim.name,
+                statement=self.claim.claim,
+                cells=found,
+                control=self.control,
+                facts=self.facts(best, seeds) | facts,
+            )
+        )
+
+    def tune(self) -> dict[tuple[str, str], float]:
+        """The best rate of every arm in every cell, from tuning seeds. Where one stands at the edge of its grid, the
+        grid of that cell is extended once, for every arm of it: equal effort.
+        """
+        if not self.claim.tuned:
+            return {}
+        self.do(self.study.tuning_keys())
+        for cell in self.claim.cells:
+            beyond = {self._choice(cell, arm).extension() for arm in self.claim.arms} - {None}
+            if beyond:
+                rates = sorted({*self.study.lrs(cell), *(rate for rate in beyond if rate)})
+                self.study.grids[cell] = rates
+                self.say(
+                    f"{cell}: a best learning rate is at the edge; trying {', '.join(f'{r:g}' for r in beyond if r)}"
+                )
+        self.do(self.study.tuning_keys())
+        return {(cell, arm): self._choice(cell, arm).lr for cell in self.claim.cells for arm in self.claim.arms}
+
+    def _choice(self, cell: str, arm: str):
+        rates = self.study.lrs(cell)
+        keys = self.study.keys(cell, self.study.tuning, rates)
+        return best_lr(rates, Table(self.rows(keys)).block(cell, arm, rates, self.study.tuning).losses)
+
+    def evaluate(self, best: dict[tuple[str, str], float]) -> tuple[list[CellFindings], list[int]]:
+        """Findings on the evaluation seeds: all of them, or as many as the planned looks need."""
+        seeds, cells = self.study.evaluation, self.study.cells()
+        looks = [n for n in self.looks if n <= len(seeds)] or [len(seeds)]
+        for number in looks:
+            self.do(self.study.evaluation_keys(seeds[:number], best))
+            keys = self.study.tuning_keys() + self.study.evaluation_keys(seeds[:number], best)
+            alpha = contrasts(cells) * look_alpha(looks, contrasts(cells)) if self.looks else ALPHA
+            found = assess(
+                Table(self.rows(keys)),
+                rule=self.study.rule,
+                cells=cells,
+                tuning_seeds=self.study.tuning if self.claim.tuned else [],
+                evaluation_seeds=seeds[:number],
+                alpha=alpha,
+            )
+            if number == looks[-1] or all(self._decided(each, looks, contrasts(cells)) for each in found):
+                return found, list(seeds[:number])
+            self.say(f"look at {number} seeds: not decided, going on")
+        raise AssertionError("the last look returns")
+
+    def _decided(self, found: CellFindings, looks: list[int], m: int) -> bool:
+        values = [finding.judgement.values for finding in found.findings]
+        import numpy as np
+
+        return all(look(self.study.rule, np.array(each), looks=looks, contrasts=m).stop for each in values)
+
+    def do(self, keys: Sequence[Key]) -> None:
+        """Make every run that is not there. Stopped, or Incomplete naming the runs that have no result."""
+        planned = [self.study.plan(key) for key in keys]
+        plan = Plan(planned, retry=True, overwrite=False)
+        if plan.todo and (signal := self.execute(plan)):
+            raise Stopped(signal)
+        missing = [(key, run) for key, run in zip(keys, planned, strict=True) if row_of(key, run) is None]
+        if missing:
+            named = "\n".join(f"  {run.path}: {_why(run)}" for _, run in missing[:5])
+            raise Incomplete(f"{len(missing)} of {len(keys)} runs have no result, so there is no verdict:\n{named}")
+
+    def rows(self, keys: Sequence[Key]) -> list[Row]:
+        """Of runs that are all there."""
+        rows = [row_of(key, self.study.plan(key)) for key in dict.fromkeys(keys)]
+        found = [row for row in rows if row is not None]
+        assert census(keys, found).complete
+        return found
+
+    def facts(self, best: dict[tuple[str, str], float], seeds: Sequence[int]) -> dict[str, Any]:
+        """What stands beside the verdict: mitigations by arm, versions of the claim, tier."""
+        from modernllm.runs.record import load_run
+
+        counts: dict[str, dict[str, float]] = {}
+        for arm in self.claim.arms:
+            keys = [key for key in self.study.evaluation_keys(seeds, best) if key.arm == arm]
+            statuses = [load_run(self.study.plan(key).path).status for key in keys]
+            counts[arm] = {
+                "clipped share": round(sum(status["clipped_share"] for status in statuses) / len(statuses), 4),
+                "skipped steps": sum(status["skipped_steps"] for status in statuses),
+                "runs": len(statuses),
+            }
+        return {
+            "tier": self.claim.tier,
+            "toy": self.study.toy,
+            "hash": self.claim.hash,
+            "versions": self.ledger.versions(self.claim),
+            "source": self.claim.source,
+            "mitigations": counts,
+        }
+
+    def write(self, verdict: Verdict) -> Verdict:
+        """`verdict.json`, and its line in the ledger."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "verdict.json").write_text(verdict.to_text(), encoding="utf-8")
+        (self.folder / "claim.json").write_text(
+            json.dumps(self.claim.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+        self.ledger.record(self.claim, verdict.to_json())
+        for sentence in earlier(self.ledger.versions(self.claim)):
+            self.say(sentence)
+        return verdict
+
+
+def _why(run: Planned) -> str:
+    from modernllm.runs.directory import RunDirectory
+
+    status = RunDirectory(run.path).status()
+    return str(status.get("reason") or status.get("status") or "never started").partition("\n")[0]

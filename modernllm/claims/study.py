@@ -1,0 +1,182 @@
+"""The runs of a claim: from its arms, cells, rates and seeds to planned runs, and from their records to its table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from modernllm.claims.analysis import Cell, Contrast, excess, gain, interaction
+from modernllm.claims.claim import CellOf, Claim
+from modernllm.claims.measures import BestLoss, LossAt, Measure, Regret
+from modernllm.claims.rules import Equivalence, Interaction, NonInferiority, Rule, Stability, Superiority
+from modernllm.claims.table import Key, Row
+from modernllm.config.command import Composer
+from modernllm.runs.identity import digest
+from modernllm.runs.record import Run, load_run
+from modernllm.sweep.plan import Planned, Planner
+
+RULES = {"superiority": Superiority, "equivalence": Equivalence, "non_inferiority": NonInferiority}
+TOY = (
+    "size=nano", "model.dim=32", "model.n_layers=2", "model.context_length=32", "data=synthetic", "tokenizer=byte",
+    "data.n_documents=40", "trainer.batch_size=4", "trainer.steps=6", "trainer.validation_tokens=256",
+)  # fmt: skip
+"""What shrinks any claim to seconds: its machinery is exercised, its verdict means nothing."""
+SCOPE = {
+    "width": "model.dim", "depth": "model.n_layers", "context": "model.context_length", "steps": "trainer.steps",
+}  # fmt: skip
+SCOPE_GROUPS = ("init", "position", "readout", "data", "tokenizer", "optimizer")
+
+
+@dataclass
+class Study:
+    """`words` are added to every run: where it is recorded, on what device. `matched` are the overrides that make the
+    arms of a cell equal in cost, by cell and arm.
+    """
+
+    claim: Claim
+    words: Sequence[str] = ()
+    toy: bool = False
+    matched: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    grids: dict[str, list[float]] = field(default_factory=dict)
+    """By cell, where the claim's own grid was extended."""
+
+    def __post_init__(self) -> None:
+        self._composer, self._planner = Composer(), Planner()
+        self._planned: dict[Key, Planned] = {}
+
+    @property
+    def rule(self) -> Rule:
+        claim = self.claim
+        assert claim.margin is not None
+        if claim.kind in RULES:
+            return RULES[claim.kind](claim.margin)
+        kind = Stability if claim.kind == "stability" else Interaction
+        return kind(claim.margin, min(0.05, claim.margin), claim.covers_critical)
+
+    @property
+    def name(self) -> str:
+        """Of the study folder."""
+        return f"toy-{self.claim.name}" if self.toy else f"claim-{self.claim.name}"
+
+    @cached_property
+    def tuning(self) -> list[int]:
+        return self.claim.seeds.tuning[:1] if self.toy else self.claim.seeds.tuning
+
+    @cached_property
+    def evaluation(self) -> list[int]:
+        return self.claim.seeds.evaluation[:2] if self.toy else self.claim.seeds.evaluation
+
+    def lrs(self, cell: str) -> list[float]:
+        """The rates that a cell is run at."""
+        own = self.claim.cells[cell].lr or self.claim.lr
+        return self.grids.get(cell, self.claim.lrs) or ([own] if own else [])
+
+    def overrides(self, key: Key) -> list[str]:
+        """Of one run, each key once: arm over cell over base."""
+        cell = self.claim.cells[key.cell]
+        words = [*self.claim.base, *cell.overrides, *self.claim.arms[key.arm]]
+        words += [*(TOY if self.toy else ()), *self.matched.get(key.cell, {}).get(key.arm, [])]
+        words += [f"optimizer.lr={key.lr:g}", f"seed={key.seed}", f"study={self.name}", *self.words]
+        return list({word.partition("=")[0]: word for word in words}.values())
+
+    def plan(self, key: Key) -> Planned:
+        """ConfigError where the run cannot be built."""
+        if key not in self._planned:
+            from modernllm.cli import asked, one_checkpoint, without_settings
+            from modernllm.config.check import check
+
+            overrides = self.overrides(key)
+            cfg, chosen = self._composer(overrides)
+            check(cfg)
+            words = replace(asked(chosen, self._telling(overrides)), origin=self.origin(key))
+            self._planned[key] = self._planner(one_checkpoint(without_settings(cfg), words), words)
+        return self._planned[key]
+
+    def origin(self, key: Key) -> dict[str, str]:
+        """What run.json says of why the run was made."""
+        return {"claim": self.claim.name, "hash": self.claim.hash, "cell": key.cell, "arm": key.arm}
+
+    def _telling(self, overrides: Sequence[str]) -> list[str]:
+        """The overrides that name a run among its siblings: not those of the base, nor where it is recorded."""
+        common = {*self.claim.base, *self.words, *TOY, f"study={self.name}"}
+        return [word for word in overrides if word not in common]
+
+    def keys(self, cell: str, seeds: Iterable[int], lrs: Iterable[float]) -> list[Key]:
+        lrs = list(lrs)
+        return [Key(cell, arm, lr, seed) for seed in seeds for arm in self.claim.arms for lr in lrs]
+
+    def tuning_keys(self) -> list[Key]:
+        """The runs that choose each arm's rate; none where the rate is no choice."""
+        if not self.claim.tuned:
+            return []
+        return [key for cell in self.claim.cells for key in self.keys(cell, self.tuning, self.lrs(cell))]
+
+    def evaluation_keys(self, seeds: Sequence[int], best: Mapping[tuple[str, str], float]) -> list[Key]:
+        """The runs that are judged; `best` is the chosen rate by cell and arm."""
+        if not self.claim.tuned:
+            return [key for cell in self.claim.cells for key in self.keys(cell, seeds, self.lrs(cell))]
+        return [Key(cell, arm, best[cell, arm], seed) for cell in self.claim.cells for arm in self.claim.arms
+                for seed in seeds]  # fmt: skip
+
+    def cells(self) -> list[Cell]:
+        """For the statistics: every contrast in every cell, with its scope in words."""
+        return [
+            Cell(name, name, cell.main, self.scope(name), tuple(self._contrasts(cell)))
+            for name, cell in self.claim.cells.items()
+        ]
+
+    def _contrasts(self, cell: CellOf) -> Iterable[Contrast]:
+        for name, of in self.claim.contrasts.items():
+            if self.claim.kind == "interaction":
+                rate = cell.lr or self.claim.lr
+                assert of.needy and of.robust and rate
+                yield interaction(name, LossAt(rate), needy=of.needy, robust=of.robust)
+            else:
+                assert of.variant and of.reference
+                measure: Measure = Regret() if self.claim.kind == "stability" else BestLoss()
+                make = gain if self.claim.kind == "stability" else excess
+                yield make(name, measure, variant=of.variant, reference=of.reference)
+
+    def scope(self, cell: str) -> dict[str, str]:
+        """What all arms of a cell share of width, depth, start, position, text and budget."""
+        runs = [self.plan(self.keys(cell, self.evaluation[:1], self.lrs(cell)[:1])[number])
+                for number in range(len(self.claim.arms))]  # fmt: skip
+        found = {name: {str(_at(run.config, key)) for run in runs} for name, key in SCOPE.items()}
+        found |= {group: {run.asked.choices.get(group, "none") for run in runs} for group in SCOPE_GROUPS}
+        scope = {name: "|".join(sorted(values)) for name, values in found.items()}
+        rates = self.lrs(cell)
+        return scope | {"lr": f"{rates[0]:g}" if len(rates) == 1 else f"{min(rates):g}..{max(rates):g}"}
+
+
+def _at(config: Mapping[str, Any], key: str) -> Any:
+    section, _, name = key.partition(".")
+    return config[section][name]
+
+
+def row_of(key: Key, planned: Planned) -> Row | None:
+    """The record of a run that finished; None of one that did not."""
+    try:
+        run = load_run(planned.path)
+    except FileNotFoundError:
+        return None
+    if run.status.get("status") != "finished":
+        return None
+    return Row(
+        cell=key.cell,
+        arm=key.arm,
+        lr=key.lr,
+        seed=key.seed,
+        loss=run.val_loss,
+        initial_loss=initial_loss(run),
+        outcome=run.outcome,  # type: ignore[arg-type]
+        tokens=run.status["tokens"],
+        planned_tokens=planned.tokens,
+        yardstick=digest([run.identity["tokenizer"], run.identity["validation"]])[:16],
+    )
+
+
+def initial_loss(run: Run) -> float:
+    """On the validation windows, before the first step."""
+    return next(row["val_loss"] for row in run.metrics if row["step"] == 0 and "val_loss" in row)
