@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import rich.console
 
-from modernllm.claims.claim import load_claim, shipped
-from modernllm.claims.flow import Flow, Incomplete, Run, Stopped
+from modernllm.claims.analysis import contrasts
+from modernllm.claims.claim import Claim, load_claim, shipped
+from modernllm.claims.flow import Flow, Incomplete, Stopped
+from modernllm.claims.judgement import Judgement
+from modernllm.claims.power import detectable
 from modernllm.claims.study import Study
-from modernllm.executor import Executor
+from modernllm.claims.suite import load_suite, suites
+from modernllm.claims.verdict import Verdict
 from modernllm.executor.local import LocalExecutor
 from modernllm.quantities import Count
 from modernllm.report.live import LiveTable
+from modernllm.sweep.estimate import durations, in_words
 from modernllm.sweep.notes import summary
 from modernllm.sweep.plan import Plan
 
 FAILED, SIGNALLED = 1, 128
-SuiteName = Literal["toy", "fast", "full"]
 
 
 def check_claim(
     *,
     claim: str = "",
-    suite: SuiteName | None = None,
+    suite: str = "",
     plan: bool = False,
     looks: list[Count] | None = None,
     out: str = "runs",
@@ -39,51 +44,95 @@ def check_claim(
     it ran. Interrupted, the same command goes on. Everything lands in out=...: the runs, and verdicts/<claim>/.
     """
     if not claim and not suite:
-        raise ValueError(f"claim=... or suite=toy|fast|full; the shipped claims are {', '.join(shipped())}")
-    claims = [load_claim(claim)] if claim else [load_claim(name) for name in shipped()]
-    executor = LocalExecutor(workers=workers, per_gpu=1)
-    codes = []
-    for each in claims:
-        study = Study(each, [f"out={out}", f"logger={logger}"], toy=suite == "toy")
-        try:
-            codes.append(one_claim(study, Path(out), executor, plan=plan, looks=looks or []))
-        except Stopped as stopped:
-            print("stopped; the same command goes on from here", file=sys.stderr)
-            return SIGNALLED + int(stopped.args[0])
-        except Incomplete as error:
-            print(f"error: {each.name}: {error}", file=sys.stderr)
-            return FAILED
-    return codes[0] if claim else 0
+        raise ValueError(
+            f"claim=... or suite=... is missing; claims: {', '.join(shipped())}; suites: {', '.join(suites())}"
+        )
+    toy = suite == "toy"
+    court = Court(Path(out).expanduser(), LocalExecutor(workers=workers, per_gpu=1), looks or [], logger, toy)
+    try:
+        if claim:
+            return court.plan(load_claim(claim)) if plan else court.hear(load_claim(claim)).exit_code
+        return court.suite(suite, plan)
+    except Stopped as stopped:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        return SIGNALLED + int(stopped.args[0])
+    except Incomplete as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
 
 
-def one_claim(study: Study, out: Path, executor: Executor, *, plan: bool, looks: Sequence[int]) -> int:
-    console = rich.console.Console(highlight=False, soft_wrap=True)
+@dataclass
+class Court:
+    """Hears claims one after the other, with the same means for all."""
 
-    def say(text: str) -> None:
-        console.print(text, markup=False, emoji=False)
+    out: Path
+    executor: LocalExecutor
+    looks: Sequence[int]
+    logger: str
+    toy: bool
 
-    claim = study.claim
-    say(f"{claim.name}: {claim.claim}")
-    folder = out / "verdicts" / study.name
-    flow = Flow(study, folder, with_console(executor, console), say, looks)
-    if plan:
+    def __post_init__(self) -> None:
+        self.console = rich.console.Console(highlight=False, soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False, emoji=False)
+
+    def study(self, claim: Claim) -> Study:
+        return Study(claim, [f"out={self.out}", f"logger={self.logger}"], toy=self.toy)
+
+    def suite(self, name: str, plan: bool) -> int:
+        """Control first; without it every other claim is heard all the same, and void."""
+        suite = load_suite(name)
+        if plan:
+            return max(self.plan(claim) for claim in suite.load())
+        control = self.hear(load_claim(suite.control)) if suite.control else None
+        judgement = control.cells[0].found.findings[0].judgement if control else None
+        verdicts = [self.hear(claim, judgement) for claim in suite.load()]
+        self.say("")
+        for verdict in verdicts:
+            self.say(f"{verdict.claim}: {verdict.line}")
+        if self.toy:
+            self.say("toy size: the machinery was exercised; these words say nothing about the claims")
         return 0
-    verdict = flow.verdict({})
-    say("")
-    for cell in verdict.cells:
-        say(cell.line)
-    say("")
-    say(verdict.line)
-    say(f"files: {folder}")
-    return verdict.exit_code
 
+    def plan(self, claim: Claim) -> int:
+        """Runs, tokens, time here, and what the seeds could see; nothing is trained."""
+        study = self.study(claim)
+        self.say(f"{claim.name}: {claim.claim}")
+        self.say(f"{claim.kind}, tier {claim.tier}; {claim.source}")
+        if claim.kind in ("exact", "cost"):
+            self.say(f"no training; about {claim.minutes:g} min")
+            return 0
+        best = {(cell, arm): study.lrs(cell)[0] for cell in claim.cells for arm in claim.arms}
+        keys = study.tuning_keys() + study.evaluation_keys(study.evaluation, best)
+        plan = Plan([study.plan(key) for key in keys], retry=True, overwrite=False)
+        self.say(summary(plan))
+        seconds, places = durations(plan.todo), len(self.executor.places(plan.todo))
+        self.say(
+            f"{sum(run.tokens for run in plan.todo):,} tokens; about {in_words(sum(seconds) / places)} with {places} "
+            "at a time, from steps measured here"
+        )
+        counts = self.looks or [len(study.evaluation)]
+        self.say(f"{contrasts(study.cells())} contrasts share an error rate of 5 %")
+        for seeds in counts:
+            self.say(detectable(study, self.out, seeds))
+        return 0
 
-def with_console(executor: Executor, console: rich.console.Console) -> Run:
-    """Runs under a live table."""
+    def hear(self, claim: Claim, control: Judgement | None = None) -> Verdict:
+        study = self.study(claim)
+        folder = self.out / "verdicts" / study.name
+        flow = Flow(study, folder, self.run, self.say, self.looks, control)
+        self.say(f"{claim.name}: {claim.claim}")
+        verdict = flow.verdict({})
+        self.say("")
+        for cell in verdict.cells:
+            self.say(cell.line)
+        self.say(verdict.line)
+        self.say(f"files: {folder}")
+        return verdict
 
-    def execute(plan: Plan) -> int | None:
-        console.print(summary(plan), markup=False, emoji=False)
-        with LiveTable(plan.todo, len(plan.done), console) as live:
-            return executor(plan.todo, live)
-
-    return execute
+    def run(self, plan: Plan) -> int | None:
+        """Under a live table; the signal that stopped it, or None."""
+        self.say(summary(plan))
+        with LiveTable(plan.todo, len(plan.done), self.console) as live:
+            return self.executor(plan.todo, live)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from modernllm.claims.analysis import CellFindings, assess, contrasts
 from modernllm.claims.claim import Claim
 from modernllm.claims.judgement import Judgement
@@ -18,6 +20,7 @@ from modernllm.claims.statistics.sequential import look_alpha
 from modernllm.claims.study import Study, row_of
 from modernllm.claims.table import Key, Row, Table, census
 from modernllm.claims.tuning import best_lr
+from modernllm.claims.untrained import cost_findings, exact_findings
 from modernllm.claims.verdict import Verdict, conclude
 from modernllm.sweep.plan import Plan, Planned
 
@@ -55,15 +58,22 @@ class Flow:
     def verdict(self, facts: dict[str, Any]) -> Verdict:
         """All of it after the preflight. Incomplete without every run, Stopped after a signal."""
         self.ledger.freeze(self.claim)
-        best = self.tune()
-        found, seeds = self.evaluate(best)
+        beside = self.facts() | facts
+        if self.claim.kind == "exact":
+            found = exact_findings(self.claim)
+        elif self.claim.kind == "cost":
+            found = cost_findings(self.study)
+        else:
+            best = self.tune()
+            found, seeds = self.evaluate(best)
+            beside |= {"mitigations": self.mitigations(best, seeds)}
         return self.write(
             conclude(
                 claim=self.claim.name,
                 statement=self.claim.claim,
                 cells=found,
                 control=self.control,
-                facts=self.facts(best, seeds) | facts,
+                facts=beside,
             )
         )
 
@@ -112,10 +122,8 @@ class Flow:
         raise AssertionError("the last look returns")
 
     def _decided(self, found: CellFindings, looks: list[int], m: int) -> bool:
-        values = [finding.judgement.values for finding in found.findings]
-        import numpy as np
-
-        return all(look(self.study.rule, np.array(each), looks=looks, contrasts=m).stop for each in values)
+        values = [np.array(finding.judgement.values) for finding in found.findings]
+        return all(look(self.study.rule, each, looks=looks, contrasts=m).stop for each in values)
 
     def do(self, keys: Sequence[Key]) -> None:
         """Make every run that is not there. Stopped, or Incomplete naming the runs that have no result."""
@@ -135,8 +143,18 @@ class Flow:
         assert census(keys, found).complete
         return found
 
-    def facts(self, best: dict[tuple[str, str], float], seeds: Sequence[int]) -> dict[str, Any]:
-        """What stands beside the verdict: mitigations by arm, versions of the claim, tier."""
+    def facts(self) -> dict[str, Any]:
+        """What stands beside the verdict: what exactly was tested, how often before, and at what size."""
+        return {
+            "tier": self.claim.tier,
+            "toy": self.study.toy,
+            "source": self.claim.source,
+            "hash": self.claim.hash,
+            "versions": self.ledger.versions(self.claim),
+        }
+
+    def mitigations(self, best: dict[tuple[str, str], float], seeds: Sequence[int]) -> dict[str, dict[str, float]]:
+        """By arm: what kept its runs alive."""
         from modernllm.runs.record import load_run
 
         counts: dict[str, dict[str, float]] = {}
@@ -148,14 +166,7 @@ class Flow:
                 "skipped steps": sum(status["skipped_steps"] for status in statuses),
                 "runs": len(statuses),
             }
-        return {
-            "tier": self.claim.tier,
-            "toy": self.study.toy,
-            "hash": self.claim.hash,
-            "versions": self.ledger.versions(self.claim),
-            "source": self.claim.source,
-            "mitigations": counts,
-        }
+        return counts
 
     def write(self, verdict: Verdict) -> Verdict:
         """`verdict.json`, and its line in the ledger."""

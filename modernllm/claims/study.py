@@ -23,6 +23,8 @@ TOY = (
     "data.n_documents=40", "trainer.batch_size=4", "trainer.steps=6", "trainer.validation_tokens=256",
 )  # fmt: skip
 """What shrinks any claim to seconds: its machinery is exercised, its verdict means nothing."""
+OWN = 0.0
+"""As a rate: the one that the configuration has by itself."""
 SCOPE = {
     "width": "model.dim", "depth": "model.n_layers", "context": "model.context_length", "steps": "trainer.steps",
 }  # fmt: skip
@@ -78,7 +80,8 @@ class Study:
         cell = self.claim.cells[key.cell]
         words = [*self.claim.base, *cell.overrides, *self.claim.arms[key.arm]]
         words += [*(TOY if self.toy else ()), *self.matched.get(key.cell, {}).get(key.arm, [])]
-        words += [f"optimizer.lr={key.lr:g}", f"seed={key.seed}", f"study={self.name}", *self.words]
+        words += [f"optimizer.lr={key.lr:g}"] if key.lr != OWN else []
+        words += [f"seed={key.seed}", f"study={self.name}", *self.words]
         return list({word.partition("=")[0]: word for word in words}.values())
 
     def plan(self, key: Key) -> Planned:
@@ -131,22 +134,32 @@ class Study:
         for name, of in self.claim.contrasts.items():
             if self.claim.kind == "interaction":
                 rate = cell.lr or self.claim.lr
-                assert of.needy and of.robust and rate
+                assert of.needy
+                assert of.robust
+                assert rate
                 yield interaction(name, LossAt(rate), needy=of.needy, robust=of.robust)
             else:
-                assert of.variant and of.reference
+                assert of.variant
+                assert of.reference
                 measure: Measure = Regret() if self.claim.kind == "stability" else BestLoss()
                 make = gain if self.claim.kind == "stability" else excess
                 yield make(name, measure, variant=of.variant, reference=of.reference)
 
+    def configuration(self, cell: str, arm: str) -> dict[str, Any]:
+        """Of one arm in a cell, at the first rate and seed of the plan."""
+        rates = self.lrs(cell)
+        return self.plan(Key(cell, arm, rates[0] if rates else OWN, self.evaluation[0])).config
+
     def scope(self, cell: str) -> dict[str, str]:
         """What all arms of a cell share of width, depth, start, position, text and budget."""
-        runs = [self.plan(self.keys(cell, self.evaluation[:1], self.lrs(cell)[:1])[number])
-                for number in range(len(self.claim.arms))]  # fmt: skip
+        rates = self.lrs(cell)
+        keys = [Key(cell, arm, rates[0] if rates else OWN, self.evaluation[0]) for arm in self.claim.arms]
+        runs = [self.plan(key) for key in keys]
         found = {name: {str(_at(run.config, key)) for run in runs} for name, key in SCOPE.items()}
         found |= {group: {run.asked.choices.get(group, "none") for run in runs} for group in SCOPE_GROUPS}
         scope = {name: "|".join(sorted(values)) for name, values in found.items()}
-        rates = self.lrs(cell)
+        if not rates:
+            return scope
         return scope | {"lr": f"{rates[0]:g}" if len(rates) == 1 else f"{min(rates):g}..{max(rates):g}"}
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from modernllm.sweep.plan import Plan, Planned, sketch
 
@@ -32,21 +30,30 @@ def estimate(plan: Plan, places: Sequence[int | None]) -> Iterator[str]:
 
 
 def durations(runs: Sequence[Planned]) -> list[float]:
-    """Seconds of each run by itself: tokens of the run times seconds per token of its kind."""
+    """Seconds of each run by itself, without its start: its tokens times seconds per token of its kind."""
+    from modernllm.cost import planned_cost
+
     per_token: dict[str, float] = {}
     flops: dict[str, float] = {}
     found = []
     for run in runs:
         kind = _kind(run)
         if kind not in flops:
-            flops[kind] = flops_per_token(run)
+            flops[kind] = planned_cost(run.config["model"])["flops_per_token"]["training"]
             if len(per_token) < MEASURED:
                 per_token[kind] = seconds_per_token(run)
         if kind not in per_token:
             rates = [per_token[known] / flops[known] for known in list(per_token)[:MEASURED]]
             per_token[kind] = flops[kind] * sorted(rates)[len(rates) // 2]
-        found.append(run.tokens * per_token[kind])
+        found.append((run.tokens + _evaluated(run) / 3) * per_token[kind])
     return found
+
+
+def _evaluated(run: Planned) -> int:
+    """Tokens that are only read: a third of what a training step computes."""
+    trainer = run.config["trainer"]
+    every = trainer["eval_every"] or max(1, trainer["steps"] // 5)
+    return (1 + trainer["steps"] // every) * trainer["validation_tokens"]
 
 
 def _kind(run: Planned) -> str:
@@ -56,45 +63,12 @@ def _kind(run: Planned) -> str:
     return json.dumps([run.config["model"], cut], sort_keys=True)
 
 
-def flops_per_token(run: Planned) -> float:
-    from modernllm.runs.identity import forward_flops_per_token
-
-    model, _ = sketch(run.config["model"])
-    return 3 * forward_flops_per_token(model, run.config["model"]["context_length"])
-
-
 def seconds_per_token(run: Planned) -> float:
-    """Of whole training steps of the run's own model on random tokens."""
-    import torch
+    """The fastest of a few whole training steps: what else the machine does is no part of a run."""
+    from modernllm.benchmark.bare import bare_step
 
-    from modernllm.batch import Batch
-    from modernllm.config.build import build, build_model
-    from modernllm.objective import Objective
-    from modernllm.precision import autocast, pick_device
-
-    config: dict[str, Any] = run.config
-    trainer, shape = config["trainer"], config["model"]
-    torch.set_num_threads(1)
-    device = pick_device(trainer["device"])
-    model, _ = build_model(shape)
-    build(config["init"], "init")(model, 0)
-    optimizer = build(config["optimizer"], "optimizer", model=model.to(device))
-    rows = trainer["micro_batch"] or trainer["batch_size"]
-    tokens = torch.randint(shape["vocab_size"], (rows, shape["context_length"] + 1))
-    batch = Batch(tokens[:, :-1], tokens[:, 1:]).to(device)
-    objective = Objective(model, trainer["z_loss"])
-    times = []
-    for _ in range(1 + STEPS):
-        started = time.perf_counter()
-        with autocast(trainer["precision"], device):
-            nats, auxiliary = objective(batch)
-        ((nats + auxiliary) / batch.n_targets).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - started)
-    return min(times[1:]) / tokens[:, 1:].numel()
+    step = bare_step(run.config)
+    return min([step() for _ in range(1 + STEPS)][1:])
 
 
 def disk(run: Planned) -> float:
