@@ -37,18 +37,21 @@ def check_claim(
     out: str = "runs",
     workers: Count | Literal["auto"] = "auto",
     logger: str = "local",
+    config_dir: str = "",
 ) -> int:
     """Plan, preflight, train and judge a claim: a shipped one by its name, or your own by its file.
 
     Exit code: 0 supported, 20 refuted, 21 inconclusive, 22 conditional; any other is an error. A suite exits 0 when
     it ran. Interrupted, the same command goes on. Everything lands in out=...: the runs, and verdicts/<claim>/.
+    config_dir=... has components of your own, as for train.py --config-dir.
     """
     if not claim and not suite:
         raise ValueError(
             f"claim=... or suite=... is missing; claims: {', '.join(shipped())}; suites: {', '.join(suites())}"
         )
-    toy = suite == "toy"
-    court = Court(Path(out).expanduser(), LocalExecutor(workers=workers, per_gpu=1), looks or [], logger, toy)
+    executor = LocalExecutor(workers=workers, per_gpu=1)
+    folders = (config_dir,) if config_dir else ()
+    court = Court(Path(out).expanduser(), executor, looks or [], logger, folders, suite == "toy")
     try:
         if claim:
             return court.plan(load_claim(claim)) if plan else court.hear(load_claim(claim)).exit_code
@@ -69,6 +72,7 @@ class Court:
     executor: LocalExecutor
     looks: Sequence[int]
     logger: str
+    config_dirs: tuple[str, ...]
     toy: bool
 
     def __post_init__(self) -> None:
@@ -78,7 +82,7 @@ class Court:
         self.console.print(text, markup=False, emoji=False)
 
     def study(self, claim: Claim) -> Study:
-        return Study(claim, [f"out={self.out}", f"logger={self.logger}"], toy=self.toy)
+        return Study(claim, [f"out={self.out}", f"logger={self.logger}"], self.config_dirs, self.toy)
 
     def suite(self, name: str, plan: bool) -> int:
         """Control first; without it every other claim is heard all the same, and void."""

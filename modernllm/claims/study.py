@@ -39,13 +39,15 @@ class Study:
 
     claim: Claim
     words: Sequence[str] = ()
+    config_dirs: tuple[str, ...] = ()
+    """With choices of one's own."""
     toy: bool = False
     matched: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     grids: dict[str, list[float]] = field(default_factory=dict)
     """By cell, where the claim's own grid was extended."""
 
     def __post_init__(self) -> None:
-        self._composer, self._planner = Composer(), Planner()
+        self._composer, self._planner = Composer(self.config_dirs), Planner()
         self._planned: dict[Key, Planned] = {}
 
     @property
@@ -93,7 +95,7 @@ class Study:
             overrides = self.overrides(key)
             cfg, chosen = self._composer(overrides)
             check(cfg)
-            words = replace(asked(chosen, self._telling(overrides)), origin=self.origin(key))
+            words = replace(asked(chosen, self._telling(overrides), self.config_dirs), origin=self.origin(key))
             self._planned[key] = self._planner(one_checkpoint(without_settings(cfg), words), words)
         return self._planned[key]
 
