@@ -22,6 +22,7 @@ from modernllm.claims.table import Key, Row, Table, census
 from modernllm.claims.tuning import best_lr
 from modernllm.claims.untrained import cost_findings, exact_findings
 from modernllm.claims.verdict import Verdict, conclude
+from modernllm.runs.directory import write_atomically
 from modernllm.sweep.plan import Plan, Planned
 
 Run = Callable[[Plan], int | None]
@@ -30,6 +31,10 @@ Run = Callable[[Plan], int | None]
 
 class Incomplete(RuntimeError):
     """Runs of a claim failed or are missing: there is no verdict, whatever the others say."""
+
+
+class Refused(ValueError):
+    """The arms may not be compared, each reason on a line."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -59,6 +64,8 @@ class Flow:
         """All of it after the preflight. Incomplete without every run, Stopped after a signal."""
         self.ledger.freeze(self.claim)
         beside = self.facts() | facts
+        if self.claim.kind != "exact":
+            beside |= {"preflight": self.certify()}
         if self.claim.kind == "exact":
             found = exact_findings(self.claim)
         elif self.claim.kind == "cost":
@@ -76,6 +83,25 @@ class Flow:
                 facts=beside,
             )
         )
+
+    def certify(self) -> dict[str, str]:
+        """The hash of each cell's certificate; all of it in `certificate.json`. Refused where one did not pass."""
+        from modernllm.claims.preflight import preflight
+
+        certificates = {}
+        for cell in self.claim.cells:
+            rates = self.study.lrs(cell)
+            arms = {arm: self.study.planned(cell, arm) for arm in self.claim.arms}
+            grids = dict.fromkeys(arms, rates) if len(rates) > 1 else None
+            certificates[cell] = preflight(arms, self.claim.unlike, grids)
+        write_json(self.folder / "certificate.json", {cell: found.to_json() for cell, found in certificates.items()})
+        self.say(f"preflight of {len(certificates)} cells: {self.folder / 'certificate.json'}")
+        for warning in dict.fromkeys(warning for found in certificates.values() for warning in found.warnings):
+            self.say(f"! {warning}")
+        refusals = [f"{cell}: {check.line}" for cell, found in certificates.items() for check in found.refusals]
+        if refusals:
+            raise Refused("\n".join(refusals))
+        return {cell: found.hash for cell, found in certificates.items()}
 
     def tune(self) -> dict[tuple[str, str], float]:
         """The best rate of every arm in every cell, from tuning seeds. Where one stands at the edge of its grid, the
@@ -122,8 +148,11 @@ class Flow:
         raise AssertionError("the last look returns")
 
     def _decided(self, found: CellFindings, looks: list[int], m: int) -> bool:
-        values = [np.array(finding.judgement.values) for finding in found.findings]
-        return all(look(self.study.rule, each, looks=looks, contrasts=m).stop for each in values)
+        judged = [finding.judgement for finding in found.findings]
+        looked = [
+            look(self.study.rule, np.array(each.values), looks=looks, contrasts=m, blind=each.blind) for each in judged
+        ]
+        return all(each.stop for each in looked)
 
     def do(self, keys: Sequence[Key]) -> None:
         """Make every run that is not there. Stopped, or Incomplete naming the runs that have no result."""
@@ -170,15 +199,17 @@ class Flow:
 
     def write(self, verdict: Verdict) -> Verdict:
         """`verdict.json`, and its line in the ledger."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "verdict.json").write_text(verdict.to_text(), encoding="utf-8")
-        (self.folder / "claim.json").write_text(
-            json.dumps(self.claim.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        write_json(self.folder / "claim.json", self.claim.model_dump(mode="json"))
+        write_json(self.folder / "verdict.json", verdict.to_json())
         self.ledger.record(self.claim, verdict.to_json())
         for sentence in earlier(self.ledger.versions(self.claim)):
             self.say(sentence)
         return verdict
+
+
+def write_json(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _why(run: Planned) -> str:

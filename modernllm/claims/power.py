@@ -61,7 +61,7 @@ def detectable(study: Study, out: Path, seeds: int) -> str:
     """One sentence: the effect that so many seeds detect at 80 %, at the level that the claim's contrasts leave."""
     arms = list(study.claim.arms)
     cells = [name for name, cell in study.claim.cells.items() if cell.main]
-    floor = find_floor(out, [study.configuration(cell, arm) for cell in cells for arm in arms])
+    floor = find_floor(out, [study.planned(cell, arm).config for cell in cells for arm in arms])
     # the difference of two runs whose noises have nothing in common; what pairing removes comes on top
     terms = 4 if study.claim.kind == "interaction" else 2
     sd = (floor.sd if floor else ASSUMED / math.sqrt(2)) * math.sqrt(terms)

@@ -147,16 +147,15 @@ class Study:
                 make = gain if self.claim.kind == "stability" else excess
                 yield make(name, measure, variant=of.variant, reference=of.reference)
 
-    def configuration(self, cell: str, arm: str) -> dict[str, Any]:
-        """Of one arm in a cell, at the first rate and seed of the plan."""
+    def planned(self, cell: str, arm: str) -> Planned:
+        """One arm in a cell, at the first rate and seed of the plan."""
         rates = self.lrs(cell)
-        return self.plan(Key(cell, arm, rates[0] if rates else OWN, self.evaluation[0])).config
+        return self.plan(Key(cell, arm, rates[0] if rates else OWN, self.evaluation[0]))
 
     def scope(self, cell: str) -> dict[str, str]:
         """What all arms of a cell share of width, depth, start, position, text and budget."""
         rates = self.lrs(cell)
-        keys = [Key(cell, arm, rates[0] if rates else OWN, self.evaluation[0]) for arm in self.claim.arms]
-        runs = [self.plan(key) for key in keys]
+        runs = [self.planned(cell, arm) for arm in self.claim.arms]
         found = {name: {str(_at(run.config, key)) for run in runs} for name, key in SCOPE.items()}
         found |= {group: {run.asked.choices.get(group, "none") for run in runs} for group in SCOPE_GROUPS}
         scope = {name: "|".join(sorted(values)) for name, values in found.items()}
@@ -185,7 +184,7 @@ def row_of(key: Key, planned: Planned) -> Row | None:
         seed=key.seed,
         loss=run.val_loss,
         initial_loss=initial_loss(run),
-        outcome=run.outcome,  # type: ignore[arg-type]
+        outcome=run.outcome,
         tokens=run.status["tokens"],
         planned_tokens=planned.tokens,
         yardstick=digest([run.identity["tokenizer"], run.identity["validation"]])[:16],

@@ -40,7 +40,7 @@ def cost_findings(study: Study) -> list[CellFindings]:
     level = bonferroni_level(len(claim.cells) * len(claim.contrasts))
     found = []
     for name, of in claim.cells.items():
-        configs = {arm: study.configuration(name, arm) for arm in claim.arms}
+        configs = {arm: study.planned(name, arm).config for arm in claim.arms}
         times = in_turns(configs, TOY_REPEATS if study.toy else REPEATS)
         findings = [
             Finding(contrast, (), Cost().judge(times[str(pair.variant)], times[str(pair.reference)], level=level))
