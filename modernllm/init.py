@@ -113,9 +113,11 @@ class Small(FanIn):
 
 
 class ZeroOut(FanIn):
-    """As fanin, and 0 for what writes into the stream: a residual block starts as the identity  (Fixup, 2019)
+    """As fanin, and 0 for what writes into the stream: a residual block starts as the identity  (Zhang et al., 2019)
 
-    At the first step nothing else in a sublayer has a gradient, nor its norm; from the second on all have.
+    One of Fixup's rules: it zeroes the head too (head=zero), draws the other matrices of a block smaller the more
+    blocks there are, and adds scalar gains and biases, all in place of norms. At the first step nothing else in a
+    sublayer has a gradient, nor its norm; from the second on all have.
     """
 
     def std(self, role: Role, parameter: Tensor, n_layers: int) -> float:
@@ -133,8 +135,9 @@ class DeepNorm(Xavier):
 class MuP(FanIn):
     """As fanin at width `base`; at width d the head is drawn sqrt(base/d) smaller and all matrices learn at lr base/d
 
-    (Yang et al., 2022, Table 3, for Adam): updates of every activation keep their size at any width, so that the
-    learning rate of a narrow model is that of a wide one. Keep head_dim, or take attention.scale=width (1/d_k).
+    (Yang et al., 2022, for Adam): updates of every activation keep their size at any width, so that the learning rate
+    of a narrow model is that of a wide one. The authors' package mup divides the head's input by d/base instead, which
+    is the same. Keep head_dim, or take attention.scale=width (1/d_k).
     """
 
     def __init__(self, base: Count = 64):

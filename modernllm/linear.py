@@ -36,20 +36,30 @@ class Linear(nn.Linear):
         super().__init__(n_in, n_out, bias=bias)
         self.roles: dict[str, Role] = {"weight": role, "bias": "bias"}
 
+    def flops(self, length: int) -> float:
+        return 2.0 * self.weight.numel()
+
 
 def parameter_roles(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, Role]]:
     """Each parameter once, by its first name, with the role that its module gave it.
 
-    A module from torch.nn states none: there a vector named `bias` is a bias, another vector a gain, a matrix hidden.
+    A module from torch.nn states none: there a vector named `bias` is a bias, another vector a gain, the matrix of an
+    nn.Embedding a table and any other hidden.
     """
     seen: set[nn.Parameter] = set()
     for prefix, module in model.named_modules():
-        roles = getattr(module, "roles", {})
-        for name, parameter in module.named_parameters(recurse=False):
+        for name, parameter, role in own_roles(module):
             if parameter not in seen:
                 seen.add(parameter)
-                default = "hidden" if parameter.ndim > 1 else "bias" if name == "bias" else "gain"
-                yield f"{prefix}.{name}".lstrip("."), parameter, roles.get(name, default)
+                yield f"{prefix}.{name}".lstrip("."), parameter, role
+
+
+def own_roles(module: nn.Module) -> Iterator[tuple[str, nn.Parameter, Role]]:
+    """Of the parameters that the module itself holds."""
+    matrix: Role = "embedding" if isinstance(module, nn.Embedding) else "hidden"
+    for name, parameter in module.named_parameters(recurse=False):
+        default = matrix if parameter.ndim > 1 else "bias" if name == "bias" else "gain"
+        yield name, parameter, getattr(module, "roles", {}).get(name, default)
 
 
 def parameter_starts(model: nn.Module) -> dict[nn.Parameter, Start]:

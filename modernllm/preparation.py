@@ -111,11 +111,7 @@ def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
     device = settle(config)
     text = read_text(config)
     data, length = text.data, config["model"]["context_length"]
-    # for models of other hands, which draw for themselves
-    torch.manual_seed(named_generator(config["seed"], "model").initial_seed())
-    model, dead = build_model(config["model"])
-    build(config["init"], "init")(model, config["seed"])
-    model.to(device)
+    model, dead = make_model(config, device)
     windows = Windows(data.train, length, config["trainer"]["batch_size"], config["seed"])
     targets = text.validation.targets
     assert targets is not None
@@ -144,6 +140,15 @@ def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
     }
     logger = build(config["logger"], "logger")
     return Prepared(config, data, model, windows, text.validation, identity, dead, run_id, logger, parts)
+
+
+def make_model(config: dict[str, Any], device: torch.device) -> tuple[nn.Module, list[str]]:
+    """With its initial values, which follow from the seed; and its dead switches."""
+    # for models of other hands, which draw for themselves
+    torch.manual_seed(named_generator(config["seed"], "model").initial_seed())
+    model, dead = build_model(config["model"])
+    build(config["init"], "init")(model, config["seed"])
+    return model.to(device), dead
 
 
 def numerics(trainer: dict[str, Any], device: torch.device) -> dict[str, Any]:

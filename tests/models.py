@@ -58,10 +58,10 @@ def config(*overrides: str) -> dict[str, Any]:
     return deepcopy(_config(overrides))
 
 
-def paired(first: str, second: str) -> dict[str, Any]:
-    """The configuration of two choices, by merging what each changes: composing hundreds takes a minute."""
+def paired(*choices: str) -> dict[str, Any]:
+    """The configuration of some choices, by merging what each changes: composing hundreds takes a minute."""
     merged, default = config(), _config(())
-    found = {choice.partition("=")[0]: _config((choice,)) for choice in (first, second)}
+    found = {choice.partition("=")[0]: _config((choice,)) for choice in choices}
     for changed in found.values():
         merged["init"] = changed["init"] if changed["init"] != default["init"] else merged["init"]
         for key, node in changed["model"].items():

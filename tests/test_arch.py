@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from models import SIZES, VOCAB
+from omegaconf import OmegaConf
 
 from modernllm.batch import Batch
 from modernllm.config.build import build, build_model, resolve
@@ -20,7 +21,7 @@ CONSISTS_OF = {
     "gpt2": "norm=layernorm placement=pre position=learned activation=gelu_tanh head=tied init=gpt2",
     "neox": "norm=layernorm block=parallel_norms position=rope activation=gelu head=untied",
     "llama": "norm=rmsnorm placement=pre position=rope activation=swiglu attention=mha head=untied",
-    "mistral": "norm=rmsnorm attention=window activation=swiglu",
+    "mistral": "norm=rmsnorm attention=window_gqa activation=swiglu",
     "mixtral": "attention=gqa moe=topk activation=swiglu",
     "qwen3": "attention=gqa qk_norm=head activation=swiglu",
     "gemma2": "placement=sandwich activation=geglu attention=gqa layers=alternate head=tied_softcapped",
@@ -81,6 +82,27 @@ def test_the_command_line_wins_over_a_design() -> None:
     assert (choices["norm"], choices["head"], choices["activation"]) == ("layernorm", "tied", "swiglu")
     model, _ = composed("arch=gpt2", "model.bias=false")
     assert not any(name.endswith("attention.q.bias") for name, _ in model.named_parameters())
+
+
+@pytest.mark.parametrize("design", ["mistral", "mixtral", "qwen3", "gemma2"])
+def test_grouped_queries_at_every_size(design: str) -> None:
+    """In every layer fewer key heads than query heads, but more than one, without a word on the command line."""
+    cfg = resolve(compose_with_choices([*SIZES, f"arch={design}"])[0])["model"]
+    files = list((CONFIG_DIR / "size").glob("*.yaml"))
+    assert len(files) >= 6
+    for size in files:
+        shape = OmegaConf.load(size).model
+        with torch.device("meta"):
+            model, _ = build_model(cfg | {"dim": shape.dim, "n_heads": shape.n_heads, "vocab_size": VOCAB})
+        for block in model.get_submodule("blocks").children():
+            assert 1 < block.get_submodule("sublayers.attention").n_kv_heads < shape.n_heads  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("words", "expected"), [([], 2), (["model.n_kv_heads=1"], 1), (["attention=mha"], 4)], ids=str)
+def test_the_key_heads_of_mistral(words: list[str], expected: int) -> None:
+    model, _ = composed("arch=mistral", *words)
+    keys = model.get_parameter("blocks.0.sublayers.attention.k.weight")
+    assert len(keys) == expected * 8
 
 
 def test_the_width_of_the_modern_block_is_four_dims() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import math
 import re
+from functools import partial
+from itertools import chain, combinations
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from models import (
     tiny,
     windows,
 )
+from pairwise import covering
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
@@ -454,6 +457,77 @@ def test_pairs(choice: str) -> None:
     group = choice.partition("=")[0]
     others = [c for c in CHOICES[CHOICES.index(choice) :] if c.partition("=")[0] != group]
     assert {other: wrong for other in others if (wrong := problem(choice, other))} == {}
+
+
+COMPONENTS = {group: [choice for choice in choices(group) if choice in CHOICES] for group in GROUPS}
+COMBINATIONS = covering(COMPONENTS, CANNOT_WORK.keys())
+"""Models of one choice of each group, in which every pair occurs that is not refused."""
+
+
+def fault(model: Decoder, batch: Batch) -> str | None:
+    """What a model sees before it is there, or what in it learns nothing; experts without a token may not."""
+    logits: list[Tensor] = []
+    unvisited: list[str] = []
+
+    def note(name: str, module: nn.Module, given: tuple[Tensor, ...]) -> None:
+        if given[0].shape[1] == 0:
+            unvisited.append(f"{name}.")
+
+    hooks = [model.register_forward_hook(lambda module, given, made: logits.append(made.detach()))]
+    for name, module in model.named_modules():
+        if re.search(r"experts\.\d+$", name):
+            hooks.append(module.register_forward_pre_hook(partial(note, name)))
+    found = gradients(model, batch)
+    for hook in hooks:
+        hook.remove()
+    without = [
+        name
+        for name, _ in model.named_parameters()
+        if name not in found
+        or not found[name].isfinite().all()
+        or not (found[name].any() or name.startswith(tuple(unvisited)))
+    ]
+    if without:
+        return f"no gradient, or none that is finite: {without}"
+    tokens, before = batch.tokens.clone(), logits[0]
+    tokens[:, 13:] = (tokens[:, 13:] + 7) % VOCAB
+    with torch.no_grad():
+        change = (model(Batch(tokens)) - before).abs() / before.abs().max()
+    if float(change[:, :13].max()) > 1e-6:
+        return f"the future is seen: {float(change[:, :13].max()):.1e}"
+    return None if float(change[:, 13:].max()) > 1e-3 else "the tokens do not matter"
+
+
+def test_the_combinations_have_every_pair() -> None:
+    wanted = {
+        frozenset((a, b))
+        for a in chain(*COMPONENTS.values())
+        for b in chain(*COMPONENTS.values())
+        if a.partition("=")[0] != b.partition("=")[0]
+    }
+    had = {frozenset(pair) for combination in COMBINATIONS for pair in combinations(combination, 2)}
+    assert had == wanted - CANNOT_WORK.keys()
+    assert {len(combination) for combination in COMBINATIONS} == {len(GROUPS)}
+    assert len(COMBINATIONS) < 2 * len(COMPONENTS["attention"]) * len(COMPONENTS["placement"])
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+def test_every_pair_sees_no_future_and_trains_whole(training: bool) -> None:
+    batch, faults = windows(rows=2), {}
+    for combination in COMBINATIONS:
+        model = awake(made_fast(paired(*combination))).train(training)
+        if wrong := fault(model, batch):
+            faults[" ".join(combination)] = wrong
+    assert faults == {}
+
+
+def test_what_the_combinations_would_show() -> None:
+    assert "future is seen" in (fault(leaking(tiny()), windows(rows=2)) or "")
+    model = tiny("attention=gqa")
+    model.get_parameter("blocks.1.sublayers.attention.k.weight").requires_grad_(False)
+    assert "blocks.1.sublayers.attention.k.weight" in (fault(model, windows(rows=2)) or "")
+    assert "no gradient" in (fault(tiny("branch=rezero"), windows(rows=2)) or "")
+    assert fault(tiny("moe=topk"), windows(rows=1, length=14)) is None  # most experts have no token
 
 
 @pytest.mark.parametrize("readout", choices("readout"))

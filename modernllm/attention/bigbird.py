@@ -44,6 +44,7 @@ class BigBirdAttention(SoftmaxAttention):
             dim, n_heads, n_kv_heads, head_dim, layer, position, bias, dropout, qk_norm, softcap, sinks, scale
         )
         self.size, self.globals, self.random = size, globals, random
+        self.most_seen = size + globals + random
         self.start = int.from_bytes(sha256(f"{seed}:{layer}".encode()).digest()[:4], "big")
 
     def visible(self, context: Context) -> Bool[Tensor, "#b 1 t s"] | None:

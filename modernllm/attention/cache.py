@@ -1,19 +1,25 @@
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 
-@runtime_checkable
-class State(Protocol):
+class State:
     """What one layer keeps between the parts of a generation."""
 
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All that is kept."""
+        raise NotImplementedError
+
     def elements(self) -> int:
-        """Numbers kept."""
-        ...
+        """How many numbers."""
+        return sum(tensor.numel() for tensor in self.tensors())
+
+    def bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors())
 
 
 class Stateful(Protocol):
@@ -22,7 +28,7 @@ class Stateful(Protocol):
     def state(self, batch: int, length: int) -> State: ...
 
 
-class Kept:
+class Kept(State):
     """Vectors of up to `length` tokens in the order in which they came, and how many there are."""
 
     def __init__(self, batch: int, heads: int, length: int, size: int, like: Tensor):
@@ -38,8 +44,8 @@ class Kept:
         self.filled = end
         return self.rows[:, :, :end]
 
-    def elements(self) -> int:
-        return self.rows.numel()
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.rows,)
 
 
 class KeptWindow(Kept):
@@ -54,7 +60,7 @@ class KeptWindow(Kept):
         return recent[:, :, -(size - 1 + new.shape[2]) :]
 
 
-class KeysAndValues:
+class KeysAndValues(State):
     """What softmax attention keeps; `kept` is the class of what holds it."""
 
     def __init__(self, batch: int, n_kv_heads: int, length: int, head_dim: int, like: Tensor, kept: type[Kept] = Kept):
@@ -66,5 +72,5 @@ class KeysAndValues:
         """Append, and return all that a new query may see."""
         return self.keys.extend(k), self.values.extend(v)
 
-    def elements(self) -> int:
-        return self.keys.elements() + self.values.elements()
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.keys.rows, self.values.rows

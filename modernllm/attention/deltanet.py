@@ -60,6 +60,10 @@ class DeltaNet(RecurrentAttention):
         memory.parts = (matrix,)
         return F.rms_norm(y, (self.head_dim,), eps=self.eps)
 
+    def flops(self, length: int) -> float:
+        """What is kept under the key is read too."""
+        return 6.0 * self.n_heads * self.head_dim**2
+
     def state(self, batch: int, length: int) -> Memory:
         """S, transposed."""
         return Memory(self.zeros(batch, self.n_heads, self.head_dim, self.head_dim))

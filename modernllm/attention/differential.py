@@ -66,6 +66,10 @@ class DifferentialAttention(SoftmaxAttention):
         first, second = y.unflatten(1, (-1, 2)).unbind(2)
         return (1 - self.start) * self.norm(first - self.share() * second)
 
+    def flops(self, length: int) -> float:
+        """As multi-head attention, with values twice as wide."""
+        return super().flops(length) * 1.5
+
     def share(self) -> Float[Tensor, ""]:
         """lambda: how much of the second map is taken away."""
         return (self.a1 * self.b1).sum().exp() - (self.a2 * self.b2).sum().exp() + self.start

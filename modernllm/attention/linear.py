@@ -57,6 +57,9 @@ class LinearAttention(RecurrentAttention):
         memory.parts = (matrix, sums)
         return above / (below + self.eps)
 
+    def flops(self, length: int) -> float:
+        return 4.0 * self.n_heads * self.head_dim * (self.head_dim + 1)
+
     def state(self, batch: int, length: int) -> Memory:
         """k v^T and k, each summed over the tokens so far."""
         shape = (batch, self.n_heads, self.head_dim)

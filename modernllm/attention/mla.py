@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from modernllm.attention.cache import Kept
-from modernllm.attention.softmax import Scale, Sinks, make_attend
+from modernllm.attention.cache import Kept, State
+from modernllm.attention.softmax import Scale, Sinks, keys_seen, make_attend
 from modernllm.context import Context
 from modernllm.linear import Linear
 from modernllm.position import NoPosition
@@ -98,12 +98,16 @@ class LatentAttention(nn.Module):
     def _heads(self, x: Float[Tensor, "b t hk"]) -> Float[Tensor, "b h t k"]:
         return x.unflatten(2, (self.n_heads, -1)).transpose(1, 2)
 
+    def flops(self, length: int) -> float:
+        """Of scores and values: the latents are multiplied out for a text that is read at once."""
+        return 2.0 * (self.q.out_features + self.v.out_features) * keys_seen(length)
+
     def state(self, batch: int, length: int) -> LatentsAndKeys:
         """An empty cache for `batch` rows of up to `length` tokens."""
         return LatentsAndKeys(batch, length, self.k.in_features, self.rope, like=self.k.weight)
 
 
-class LatentsAndKeys:
+class LatentsAndKeys(State):
     """What MLA keeps: the latent of a token and the turned part of its key."""
 
     def __init__(self, batch: int, length: int, kv_rank: int, rope: int, like: Tensor):
@@ -115,8 +119,8 @@ class LatentsAndKeys:
         """Append, and return all so far."""
         return self.latents.extend(latent), self.keys.extend(key)
 
-    def elements(self) -> int:
-        return self.latents.elements() + self.keys.elements()
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.latents.rows, self.keys.rows
 
 
 def _refuse(n_heads: int, n_kv_heads: int | None, qk_norm: nn.Module) -> None:

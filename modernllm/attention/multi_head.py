@@ -6,11 +6,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from modernllm.attention.cache import KeysAndValues
-from modernllm.attention.softmax import Scale, Sinks, make_attend
+from modernllm.attention.softmax import Scale, Sinks, keys_seen, make_attend
 from modernllm.context import Context
 from modernllm.linear import Linear
 from modernllm.position import NoPosition
-from modernllm.quantities import Count, Natural, Positive, Probability
+from modernllm.quantities import Count, Natural, Positive, Probability, Share
 
 
 class SoftmaxAttention(nn.Module):
@@ -19,6 +19,9 @@ class SoftmaxAttention(nn.Module):
     The steps of `forward` are what the attentions that are built on it replace. Without `n_kv_heads` there are as many
     key as query heads.
     """
+
+    most_seen: int | None = None
+    """Keys that a query may see; None is all before it."""
 
     def __init__(
         self,
@@ -92,6 +95,10 @@ class SoftmaxAttention(nn.Module):
         """All heads side by side."""
         return y.transpose(1, 2).flatten(2)
 
+    def flops(self, length: int) -> float:
+        """Of scores and values."""
+        return 4.0 * self.q.out_features * keys_seen(length, self.most_seen)
+
     def state(self, batch: int, length: int) -> KeysAndValues:
         """An empty cache for `batch` rows of up to `length` tokens."""
         return KeysAndValues(batch, self.n_kv_heads, length, self.head_dim, like=self.k.weight)
@@ -100,12 +107,35 @@ class SoftmaxAttention(nn.Module):
 class GroupedQueryAttention(SoftmaxAttention):
     """Query heads in n_kv_heads groups, each group with one key and value head  (Ainslie et al., 2023)
 
-    `n_kv_heads=None` takes half as many as query heads.
+    `n_kv_heads=None` takes `kv_share` of the query heads, as `shared_heads` rounds it.
     """
 
-    @staticmethod
-    def kv_heads(n_heads: int, n_kv_heads: int | None) -> int:
-        return n_kv_heads or max(1, n_heads // 2)
+    def __init__(
+        self,
+        dim: Count,
+        n_heads: Count,
+        n_kv_heads: Count | None,
+        head_dim: Count,
+        layer: Natural,
+        position: NoPosition,
+        bias: bool,
+        dropout: Probability,
+        qk_norm: Callable[..., nn.Module],
+        kv_share: Share = 0.5,
+        softcap: Positive | None = None,
+        sinks: Sinks = "none",
+        scale: Scale = "sqrt",
+    ):
+        n_kv_heads = n_kv_heads or shared_heads(n_heads, kv_share)
+        super().__init__(
+            dim, n_heads, n_kv_heads, head_dim, layer, position, bias, dropout, qk_norm, softcap, sinks, scale
+        )
+
+
+def shared_heads(n_heads: int, share: float) -> int:
+    """Key heads for groups of at least two query heads: as many as divide them, up to that share of them, or two."""
+    most = max(share * n_heads, 2)
+    return max((g for g in range(1, n_heads) if n_heads % g == 0 and g <= most), default=1)
 
 
 class MultiHeadAttention(SoftmaxAttention):

@@ -83,6 +83,10 @@ class Performer(RecurrentAttention):
         memory.parts = (matrix, level[..., -1:])
         return y[..., :-1] / y[..., -1:].clamp_min(torch.finfo(y.dtype).tiny)
 
+    def flops(self, length: int) -> float:
+        """With the features of q and k."""
+        return 4.0 * self.n_heads * self.features * (2 * self.head_dim + 1)
+
     def state(self, batch: int, length: int) -> Memory:
         """f(k) v^T and f(k), summed over the tokens so far, and the level at which they are."""
         matrix = self.zeros(batch, self.n_heads, self.features, self.head_dim + 1)

@@ -8,20 +8,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from modernllm.attention.cache import State
 from modernllm.context import Context
 from modernllm.linear import Linear
 from modernllm.position import NoPosition, ScoreBias
 from modernllm.quantities import Count, Natural, Probability
 
 
-class Memory:
+class Memory(State):
     """Tensors of fixed size in place of a cache."""
 
     def __init__(self, *parts: Tensor):
         self.parts = parts
 
-    def elements(self) -> int:
-        return sum(part.numel() for part in self.parts)
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.parts
 
 
 class RecurrentAttention(nn.Module):
@@ -96,6 +97,10 @@ class RecurrentAttention(nn.Module):
 
     def state(self, batch: int, length: int) -> Memory:
         """Of nothing so far, for `batch` rows; the same for any `length`."""
+        raise NotImplementedError
+
+    def flops(self, length: int) -> float:
+        """Token by token: what it takes to renew the state and to read it."""
         raise NotImplementedError
 
     def zeros(self, *shape: int) -> Tensor:

@@ -70,6 +70,9 @@ class Retention(RecurrentAttention):
         heads = torch.arange(self.n_heads, device=like.device, dtype=like.dtype)
         return torch.log1p(-torch.exp2(-heads) / self.horizon)[:, None]
 
+    def flops(self, length: int) -> float:
+        return 4.0 * self.n_heads * self.head_dim**2
+
     def state(self, batch: int, length: int) -> Memory:
         """k v^T, summed over the tokens so far, each decayed since."""
         return Memory(self.zeros(batch, self.n_heads, self.head_dim, self.head_dim))

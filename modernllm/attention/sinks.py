@@ -10,7 +10,7 @@ from modernllm.quantities import Count
 
 
 class ZeroSink(nn.Module):
-    """exp(s_i) / (1 + sum_j exp(s_j))  (Miller, 2023)"""
+    """exp(s_i) / (1 + sum_j exp(s_j)), the "softmax off by one"  (Miller, 2023)"""
 
     def forward(self, scores: Float[Tensor, "b h t s"]) -> Float[Tensor, "b h t s"]:
         return _softmax(scores, scores.new_zeros(scores.shape[1]))

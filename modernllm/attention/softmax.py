@@ -29,6 +29,12 @@ SCALES: dict[Scale, Callable[[int], float]] = {
 }
 
 
+def keys_seen(length: int, most: int | None = None) -> float:
+    """By a query, as the mean over a text of `length` tokens, where none sees more than the `most`."""
+    most = length if most is None else min(most, length)
+    return most - most * (most - 1) / (2 * length)
+
+
 def make_attend(
     n_heads: Count,
     head_dim: Count,

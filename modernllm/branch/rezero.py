@@ -11,7 +11,8 @@ from modernllm.quantities import Count, Natural
 class ReZero(nn.Module):
     """a y, a number a that starts at 0  (Bachlechner et al., 2020)
 
-    Every residual block starts as the identity, and at the first step a is all in it that has a gradient.
+    Every residual block starts as the identity, and at the first step a is all in it that has a gradient. The authors
+    have no norms (placement=none), and in their code the sublayers of a layer share one a.
     """
 
     def __init__(self, dim: Count, n_layers: Count, layer: Natural):

@@ -18,10 +18,20 @@ from modernllm.config.nearest import did_you_mean, nearest
 from modernllm.config.tree import Tree, default_choices
 
 
+def with_full_key(text: str, tree: Tree) -> str:
+    """An override whose key begins with a group of the model, as attention.softcap=30, with the key of its place:
+    model.attention.softcap=30. Any other as it stands.
+    """
+    short = re.match(r"([~+]*)(\w+)\.", text)
+    if short and any(choice.place == f"model.{short[2]}" for choice in tree.get(short[2], {}).values()):
+        return f"{short[1]}model.{text.removeprefix(short[1])}"
+    return text
+
+
 def parse(texts: Sequence[str], tree: Tree) -> list[Override]:
-    """One `Override` a text; all that cannot be read are named together."""
+    """One `Override` a text, with its full key; all that cannot be read are named together."""
     parser, parsed, problems = OverridesParser.create(), [], []
-    for text in texts:
+    for text in (with_full_key(text, tree) for text in texts):
         try:
             parsed += parser.parse_overrides([text])
         except HydraException as error:

@@ -23,5 +23,8 @@ class TiedHead(nn.Module):
         self.roles = embedding.roles
         self.starts = {} if std is None else {"weight": Start(std=std)}
 
+    def flops(self, length: int) -> float:
+        return 2.0 * self.weight.numel()
+
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]:
         return F.linear(x, self.weight)

@@ -2,5 +2,6 @@
 width), used as `(x, context) -> x`.
 
 Auxiliary losses go to `context.add_loss`, as sums over the counted tokens. A module that adapts itself has
-`after_step(held)`, called after every optimizer step; `held` is 1 where the step was not taken.
+`after_step(held)`, called after every optimizer step; `held` is 1 where the step was not taken. `shares` says which
+share of the tokens a child sees (cost.py).
 """

@@ -49,6 +49,7 @@ class TopK(nn.Module):
         self.renormalise, self.scale = renormalise, scale
         self.balance, self.router_z = balance, router_z
         self.router = Router(dim, n_experts)
+        self.shares = {"experts": k / n_experts}
         self.score = SCORES[score]()
         self.experts = nn.ModuleList(make() for _ in range(n_experts))
         self.shared = nn.ModuleList(make() for _ in range(shared))

@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 
 import torch
 from annotated_types import Gt, Le
-from jaxtyping import Complex, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from modernllm.context import Context
 from modernllm.position import NoPosition
+from modernllm.position.pairs import polar, product
 from modernllm.quantities import Count, Positive
 
 Fraction = Annotated[float, Gt(0), Le(1)]
@@ -23,7 +24,8 @@ class RoPE(NoPosition):
 
     A pair is (x_2i, x_2i+1) in the interleaved layout of the paper, (x_i, x_i+k/2) in the half layout of GPT-NeoX and
     LLaMA: the same but for the order of the dimensions. With a `fraction` below 1 only the first dimensions of a head
-    are turned, and k counts those.
+    are turned, and k counts those. Weights say for which layout they are, and do not load into the other: they would
+    fit, and only position 0 would be right.
     """
 
     def __init__(
@@ -38,6 +40,8 @@ class RoPE(NoPosition):
     ):
         super().__init__(dim, n_heads, head_dim, context_length)
         self.base, self.fraction, self.turn_pairs, self.magnitude = base, fraction, LAYOUTS[layout], 1.0
+        self.layout = layout
+        self.register_load_state_dict_pre_hook(_unmarked_is_ours)
         self.fit(head_dim)
 
     def fit(self, head_dim: int, key: str = "model.head_dim") -> None:
@@ -45,6 +49,18 @@ class RoPE(NoPosition):
         self.n_turned = turned_dims(head_dim, self.fraction, key)
         whole = self.n_turned == head_dim
         self.turn = self.turn_pairs if whole else partial(turn_first, self.n_turned, self.turn_pairs)
+
+    def get_extra_state(self) -> Tensor:
+        """The name of the layout in a state dict, as bytes, which safetensors keeps too."""
+        return torch.tensor(list(self.layout.encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """ValueError if the weights are of the other layout."""
+        if (layout := bytes(state.tolist()).decode()) != self.layout:
+            raise ValueError(
+                f"model.position.layout={self.layout}: these weights are of layout={layout}, of which queries and keys "
+                f"would be turned in the wrong pairs; load them with model.position.layout={layout}"
+            )
 
     def sized(self, head_dim: int) -> RoPE:
         other = copy(self)
@@ -63,15 +79,19 @@ class RoPE(NoPosition):
     def prepare(self, context: Context) -> None:
         context.position = self.turns(context)
 
-    def turns(self, context: Context) -> Complex[Tensor, "#b 1 t pairs"]:
+    def turns(self, context: Context) -> Float[Tensor, "#b 1 t pairs 2"]:
         """The complex numbers to multiply pairs with: magnitude exp(i phase)."""
-        phase = context.positions[:, None, :, None] * self.frequencies(context)
-        return torch.polar(torch.full_like(phase, self.magnitude), phase)
+        return polar(self.magnitude, context.positions[:, None, :, None] * self.frequencies(context))
 
     def rotate(
         self, q: Float[Tensor, "b h t k"], k: Float[Tensor, "b g t k"], context: Context
     ) -> tuple[Float[Tensor, "b h t k"], Float[Tensor, "b g t k"]]:
         return self.turn(q, context.position), self.turn(k, context.position)
+
+
+def _unmarked_is_ours(rope: RoPE, weights: dict[str, Tensor], prefix: str, *_: object) -> None:
+    """Weights of other hands say nothing: whoever brings them has seen to their layout."""
+    weights.setdefault(f"{prefix}_extra_state", rope.get_extra_state())
 
 
 def turned_dims(head_dim: int, fraction: float, key: str) -> int:
@@ -90,16 +110,15 @@ def turned_dims(head_dim: int, fraction: float, key: str) -> int:
 Turn = Callable[[Tensor, Tensor], Tensor]
 
 
-def turn_interleaved(x: Float[Tensor, "b h t k"], turns: Complex[Tensor, "#b 1 t pairs"]) -> Tensor:
-    """Neighbours are a pair: one complex product on the memory as it lies, the fastest on a CPU."""
-    pairs = torch.view_as_complex(_wide(x).unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
+def turn_interleaved(x: Float[Tensor, "b h t k"], turns: Float[Tensor, "#b 1 t pairs 2"]) -> Tensor:
+    """Neighbours are a pair: one product on the memory as it lies, the fastest on a CPU."""
+    return product(_wide(x).unflatten(-1, (-1, 2)), turns).flatten(-2).to(x.dtype)
 
 
-def turn_half(x: Float[Tensor, "b h t k"], turns: Complex[Tensor, "#b 1 t pairs"]) -> Tensor:
+def turn_half(x: Float[Tensor, "b h t k"], turns: Float[Tensor, "#b 1 t pairs 2"]) -> Tensor:
     """The first half of the dimensions are the real parts, the second the imaginary ones."""
-    pairs = torch.complex(*_wide(x).chunk(2, -1)) * turns
-    return torch.cat((pairs.real, pairs.imag), -1).to(x.dtype)
+    pairs = product(torch.stack(_wide(x).chunk(2, -1), -1), turns)
+    return torch.cat(pairs.unbind(-1), -1).to(x.dtype)
 
 
 def turn_first(n_turned: int, turn: Turn, x: Float[Tensor, "b h t k"], turns: Tensor) -> Tensor:

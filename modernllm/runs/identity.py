@@ -8,26 +8,24 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
-
-from modernllm.batch import Batch
-from modernllm.linear import parameter_roles
-from modernllm.model import Decoder
-
-RUN_LEVEL = ("micro_batch", "threads", "deterministic", "compile", "eval_every", "checkpoint_every", "keep")
+RUN_LEVEL = ("micro_batch", "threads", "deterministic", "compile", "eval_every", "checkpoint_every", "keep", "profile")
 """Trainer keys that do not change what is learned."""
 WATCHING = ("logger", "telemetry")
 """Groups that say how a run is watched."""
-NAMELESS = (*WATCHING, "trainer")
+NAMELESS = (*WATCHING, "trainer", "sweep", "executor")
 """Groups that say how a run is watched or cut, not what it is."""
+
+
+MEANT: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "head_dim": lambda model: model["dim"] // model["n_heads"],
+    "feedforward_bias": lambda model: model["bias"],
+}
+"""What null stands for in a decoder: written out, it makes no other run."""
 
 
 def scientific(config: dict[str, Any], data: dict[str, str], device: str, dead: list[str]) -> dict[str, Any]:
@@ -39,7 +37,9 @@ def scientific(config: dict[str, Any], data: dict[str, str], device: str, dead: 
     trainer["device"] = device
     trainer["batch_tokens"] = trainer.pop("batch_size") * config["model"]["context_length"]
     return {
-        "model": {key: value for key, value in config["model"].items() if key not in dead},
+        "model": {
+            key: _or_null(key, value, config["model"]) for key, value in config["model"].items() if key not in dead
+        },
         "init": config["init"],
         "optimizer": config["optimizer"],
         "schedule": config["schedule"],
@@ -47,6 +47,10 @@ def scientific(config: dict[str, Any], data: dict[str, str], device: str, dead: 
         "data": data,
         "seed": config["seed"],
     }
+
+
+def _or_null(key: str, value: Any, model: dict[str, Any]) -> Any:
+    return None if key in MEANT and value == MEANT[key](model) else value
 
 
 def digest(content: Any) -> str:
@@ -77,29 +81,6 @@ def run_name(
     readable = "-".join([choices["size"], *unlike])
     safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in readable)[:120]
     return f"{safe}-s{seed}-{config_hash[:10]}"
-
-
-def parameter_counts(model: nn.Module) -> dict[str, int]:
-    """Each parameter once; `embedding` is what grows with the vocabulary or the context."""
-    sizes = [(role, parameter.numel()) for _, parameter, role in parameter_roles(model)]
-    tables = sum(size for role, size in sizes if role in ("embedding", "small_embedding", "position"))
-    head = sum(size for role, size in sizes if role == "head")
-    total = sum(size for _, size in sizes)
-    return {"total": total, "embedding": tables, "head": head, "body": total - tables - head}
-
-
-def forward_flops_per_token(model: nn.Module, context_length: int) -> float:
-    """Of a forward over one full context, counted in torch's operators; attention as the full square."""
-    tokens = torch.zeros(1, context_length, dtype=torch.long, device=next(model.parameters()).device)
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        model(Batch(tokens))
-    return counter.get_total_flops() / context_length
-
-
-def cache_bytes_per_token(model: Decoder) -> int:
-    """Of what generation keeps for each token, in the model's own dtype."""
-    width = next(model.parameters()).element_size()
-    return sum(state.elements() for state in model.states(1, 1)) * width
 
 
 def code_state() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from modernllm.attention.multi_head import (
     MultiHeadAttention,
     MultiQueryAttention,
     SoftmaxAttention,
+    shared_heads,
 )
 from modernllm.context import Context
 from modernllm.position import NoPosition
@@ -97,6 +98,18 @@ def test_grouped_queries_in_their_limits(kind: type[SoftmaxAttention], n_kv_head
     other.load_state_dict(grouped.state_dict())
     x = torch.randn(2, LENGTH, DIM, dtype=torch.float64)
     assert torch.equal(run(grouped, x), run(other, x))
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (0.5, {1: 1, 2: 1, 3: 1, 4: 2, 5: 1, 6: 3, 9: 3, 12: 6, 16: 8, 32: 16}),
+        (0.25, {1: 1, 2: 1, 4: 2, 6: 2, 8: 2, 12: 3, 14: 2, 16: 4, 32: 8}),
+    ],
+)
+def test_a_share_of_key_heads(share: float, expected: dict[int, int]) -> None:
+    """Always a number that divides the query heads: that share of them, less where it does not, two if there are."""
+    assert {n_heads: shared_heads(n_heads, share) for n_heads in expected} == expected
 
 
 @pytest.mark.parametrize("n_kv_heads", [1, 2])

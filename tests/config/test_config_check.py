@@ -49,6 +49,7 @@ NEEDED = {
     ("data", "files"): ["data.path=x.txt"],
     ("attention", "gqa"): ["model.n_kv_heads=2"],
     ("family", "external"): ["model.module._target_=torch.nn.Identity"],
+    ("sweep", "list"): ["sweep.file=runs.txt"],
 }
 
 
@@ -176,7 +177,8 @@ def test_required_key_of_a_whole_object():
 
 
 def test_sections_are_the_groups_of_train_yaml():
-    assert set(sections()) == set(DEFAULT) - {"seed", "study", "out", "cache", "overwrite", "resume", "allow_targets"}
+    keys = {"seed", "study", "out", "cache", "overwrite", "plan", "retry", "resume", "allow_targets"}
+    assert set(sections()) == set(DEFAULT) - keys
 
 
 def test_check_takes_what_is_saved(tmp_path: Path):

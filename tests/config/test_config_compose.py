@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from modernllm.config.command import expand
+from modernllm.config.command import expand, read_command
 from modernllm.config.compose import (
     CONFIG_DIR,
     choices,
@@ -23,7 +23,7 @@ from modernllm.config.compose import (
 )
 from modernllm.config.errors import ConfigError
 from modernllm.config.nearest import nearest
-from modernllm.config.overrides import dotted
+from modernllm.config.overrides import dotted, with_full_key
 from modernllm.config.tree import read_tree
 
 
@@ -45,7 +45,12 @@ TYPOS = {
     "+sed=3": "+sed=3: no key sed; did you mean seed?",
     "n_layers=3": "n_layers=3: no key n_layers; did you mean model.n_layers?",
     "nrom=rmsnorm": "nrom=rmsnorm: no key nrom; did you mean norm?",
-    "norm.eps=1": "norm.eps=1: no key norm; did you mean model.norm.eps?",
+    "norm.epps=1": "model.norm.epps=1: no key model.norm.epps; did you mean model.norm.eps?",
+    "attention.softcapp=30": (
+        "model.attention.softcapp=30: no key model.attention.softcapp; did you mean model.attention.softcap?"
+    ),
+    "branch.gain=1": "model.branch.gain=1: no key model.branch.gain; model.branch has no keys",
+    "~attention.softcap": "~model.attention.softcap: a key is not removed but set: model.attention.softcap=...",
     "seed.x=3": "seed.x=3: no key seed.x; seed has no keys",
     "optimizer.betas.2=0": "optimizer.betas.2=0: no key optimizer.betas.2; optimizer.betas has 0, 1",
     "model.norm=layernorm": "model.norm=layernorm: a component is chosen by its group; write norm=layernorm",
@@ -169,6 +174,55 @@ def test_composing_inside_hydra_restores_its_state():
     assert GlobalHydra.instance().is_initialized() is before
 
 
+# a group of the model in place of its section
+
+
+SHORT = {
+    "attention.softcap=30": ("model.attention.softcap", 30),
+    "attention.sinks=learned": ("model.attention.sinks", "learned"),
+    "++attention.scale=width": ("model.attention.scale", "width"),
+    "+norm.new=1": ("model.norm.new", 1),
+    "position.base=1e6": ("model.position.base", 1e6),
+    "activation.expansion=6": ("model.activation.expansion", 6),
+    "head.std=0.1": ("model.head.std", 0.1),
+    "init.base=8": ("init.base", 8),  # a section of the root: as it stands
+    "optimizer.lr=1": ("optimizer.lr", 1),
+    "model.norm.eps=1": ("model.norm.eps", 1),
+}
+
+
+@pytest.mark.parametrize("override", SHORT)
+def test_the_short_form_of_a_key(override: str):
+    key, value = SHORT[override]
+    cfg = compose([*(["init=mup"] if "init" in override else []), override])
+    assert OmegaConf.select(cfg, key) == value
+
+
+def test_every_group_of_the_model_has_a_short_form():
+    """Also of a choice that sets more than itself, as a placement does; of no group that stands elsewhere."""
+    tree = read_tree([CONFIG_DIR])
+    shortened = {group for group in tree if with_full_key(f"{group}.x=1", tree) == f"model.{group}.x=1"}
+    in_the_model = OmegaConf.to_container(compose([]).model)
+    assert isinstance(in_the_model, dict)
+    assert shortened == {name for name, node in in_the_model.items() if isinstance(node, dict)}
+    assert shortened >= {"norm", "placement", "attention", "moe"}
+    assert compose(["placement=mix", "placement.post=0.5"]).model.placement.post == 0.5
+    for text in ("attention=mha", "attention@model.layers.other=mha", "model.attention.x=1", "attention", "nrom.x=1"):
+        assert with_full_key(text, tree) == text
+
+
+def test_short_forms_in_a_sweep_are_jobs_with_full_keys():
+    words = ["attention.softcap=null,30", "attention=mha,gqa"]
+    command = read_command(words, many=True)
+    assert command.jobs == [
+        [f"model.attention.softcap={cap}", f"attention={kind}"] for cap in ("null", "30") for kind in ("mha", "gqa")
+    ]
+    assert [compose(job).model.attention.softcap for job in command.jobs] == [None, None, 30, 30]
+    assert read_command(["attention.softcap=30"], many=False).jobs == [["model.attention.softcap=30"]]
+    told = refused(["attention=linear", "attention.softcap=30"])
+    assert told == "model.attention.softcap=30: no key model.attention.softcap; model.attention has eps"
+
+
 # a user's own folder
 
 
@@ -272,7 +326,7 @@ def test_sweep_in_a_file_is_expanded_too(tmp_path: Path):
 @pytest.mark.parametrize(
     ("override", "told"),
     [
-        ("seed=interval(0,1)", "seed=interval(0,1): an interval has no values to list"),
+        ("seed=interval(0,1)", "seed: an interval has no values to list for a product; write seed=a,b,c or range"),
         ("norm=glob(x*)", "norm=glob(x*): no value at all; norm has dyt, layernorm"),
         ("seed=glob(*)", "seed=glob(*): glob(...) runs over the choices of a group"),
         ("seed=range(3,3)", "seed=range(3,3): no value at all"),
@@ -342,7 +396,7 @@ def test_every_choice_has_a_line_about_it():
 def test_neither_composition_nor_its_errors_nor_help_need_torch():
     code = """
 import sys
-from modernllm.config.command import expand
+from modernllm.config.command import expand, read_command
 from modernllm.config.compose import compose
 from modernllm.config.errors import ConfigError
 from modernllm.config.help import help_text

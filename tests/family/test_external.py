@@ -64,7 +64,7 @@ def test_a_run_of_an_external_module(tmp_path: Path) -> None:
     assert done.outcome == "ok"
     assert done.identity["cache_bytes_per_token"] is None
     assert done.val_loss < done.identity["floors"]["unigram"]
-    assert {name for row in done.metrics for name in row.get("grad", ())} == {"table"}
+    assert {name for row in done.telemetry for name in row.get("grad_norm", ())} == {"table"}
     assert math.isfinite(done.status["tokens_per_s"])
     with pytest.raises(ConfigError, match="allow_targets"):
         done.model()  # the folder's own list counts for nothing

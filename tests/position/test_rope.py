@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import cmath
+from copy import deepcopy
+from pathlib import Path
 
 import pytest
 import torch
+from models import close, tiny, windows
+from running import run
+from safetensors.torch import load_model
 from torch import Tensor
 
+from modernllm import checkpoint, load_run
 from modernllm.context import Context
+from modernllm.model import Decoder
 from modernllm.position.rope import LAYOUTS, Layout, RoPE
 
 
@@ -134,7 +141,7 @@ def test_the_table_is_precise_after_a_cast_to_bfloat16(layout: Layout) -> None:
     """F-01: 1024 positions, heads of 64: phases made in bf16 are off by almost 2, and positions fall together."""
     position = RoPE(64, 1, 64, 1024, layout=layout).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
-        turns = context(position, torch.arange(1024)[None]).position[0, 0]
+        turns = torch.view_as_complex(context(position, torch.arange(1024)[None]).position[0, 0])
     phases = [[p * 10_000.0 ** (-2 * i / 64) for i in range(32)] for p in range(1024)]
     expected = torch.tensor([[cmath.exp(1j * phase) for phase in row] for row in phases])
     assert float((turns - expected).abs().max()) < 2e-4
@@ -144,3 +151,60 @@ def test_the_table_is_precise_after_a_cast_to_bfloat16(layout: Layout) -> None:
     assert y.dtype == torch.bfloat16
     exact = rotate(x.double(), torch.arange(1024)[None], layout=layout)
     assert float((y.double() - exact).norm() / exact.norm()) < 0.01
+
+
+# --- weights of the other layout (F-02)
+
+
+HALF = "model.position.layout=half"
+
+
+@pytest.mark.parametrize("position", ["rope", "rope_linear", "rnope"])
+@pytest.mark.parametrize("attention", ["mha", "mla"])
+def test_weights_of_the_other_layout_are_refused(position: str, attention: str, tmp_path: Path) -> None:
+    """From memory, from a checkpoint and from safetensors; they would fit, and give other logits after position 0."""
+    words = [f"position={position}", f"attention={attention}"]
+    ours, other = tiny(*words), tiny(*words, HALF, seed=1)
+    before = other(windows()).detach()
+    checkpoint.save_weights(tmp_path / "w.safetensors", ours)
+    path = checkpoint.save(tmp_path, 1, {"model": ours.state_dict()})
+    refused = r"model\.position\.layout=half: .* layout=interleaved.*; load them with model\.position\.layout=interl"
+    with pytest.raises(ValueError, match=refused):
+        other.load_state_dict(ours.state_dict())
+    with pytest.raises(ValueError, match=refused):
+        checkpoint.restore(other, checkpoint.load(path)["model"])
+    with pytest.raises(ValueError, match=refused):
+        load_model(other, tmp_path / "w.safetensors")
+    weights = {name: value for name, value in ours.state_dict().items() if "extra" not in name}
+    silent = deepcopy(other)
+    silent.load_state_dict(weights)  # weights of other hands
+    assert not torch.allclose(silent(windows())[:, 1:], ours(windows())[:, 1:], atol=1e-3)
+    close(silent(windows())[:, :1], ours(windows())[:, :1])
+    assert not torch.equal(before, silent(windows()))
+
+
+def test_weights_of_the_same_layout_load_from_everywhere(tmp_path: Path) -> None:
+    ours, batch = tiny(HALF), windows()
+    checkpoint.save_weights(tmp_path / "w.safetensors", ours)
+    path = checkpoint.save(tmp_path, 1, {"model": ours.state_dict()})
+    for load in (
+        lambda model: model.load_state_dict(ours.state_dict()),
+        lambda model: checkpoint.restore(model, checkpoint.load(path)["model"]),
+        lambda model: load_model(model, tmp_path / "w.safetensors"),
+        lambda model: model.load_state_dict(ours.bfloat16().float().state_dict()),
+    ):
+        other = tiny(HALF, seed=1)
+        load(other)
+        close(other(batch), ours(batch))
+
+
+def test_an_edited_configuration_does_not_turn_the_weights_of_a_run(tmp_path: Path) -> None:
+    """F-02 (d)."""
+    _, done = run("trainer.steps=1", f"out={tmp_path}")
+    config = done.path / "config.yaml"
+    text = config.read_text(encoding="utf-8")
+    assert text.count("layout: interleaved") == 1
+    assert isinstance(load_run(done.path).model(), Decoder)
+    config.write_text(text.replace("layout: interleaved", "layout: half"), encoding="utf-8")
+    with pytest.raises(ValueError, match="these weights are of layout=interleaved"):
+        load_run(done.path).model()

@@ -24,7 +24,7 @@ def phases(position: RoPE, length: int = TRAINED, said: int = 0) -> Tensor:
     context = Context(positions=torch.arange(length)[None], length=said)
     position.prepare(context)
     angles = torch.arange(length)[:, None] * position.frequencies(context)[0, 0]
-    turns = context.position[0, 0]
+    turns = torch.view_as_complex(context.position[0, 0])
     torch.testing.assert_close(turns, position.magnitude * torch.exp(1j * angles), rtol=0, atol=1e-5)
     return angles
 
