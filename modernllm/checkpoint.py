@@ -14,6 +14,11 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+WRAPPERS = {"_orig_mod.": "torch.compile", "module.": "DistributedDataParallel"}
+"""What these put before the name of every weight. Ours are saved from the model inside."""
+SAID = "_extra_state"
+"""How the names end under which modules say something of the weights, as RoPE its layout."""
+
 
 def save(folder: Path, step: int, content: dict[str, Any], keep: int = 2) -> Path:
     """Write `step-<step>.pt`, then forget all but the newest `keep`. OSError if it cannot be written, with the older
@@ -27,20 +32,32 @@ def save(folder: Path, step: int, content: dict[str, Any], keep: int = 2) -> Pat
 
 
 def save_weights(path: Path, model: nn.Module) -> None:
-    """Parameters and buffers as safetensors, a tensor with several names once."""
-    tensors = dict(chain(model.named_parameters(), _kept_buffers(model)))
+    """Parameters, buffers and what modules say of them, as safetensors, a tensor with several names once."""
+    tensors = dict(chain(model.named_parameters(), _kept_buffers(model), _said(model)))
     plain = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
     _write(path, lambda file: file.write(safetensors.torch.save(plain)), plain)
 
 
-def load_weights(path: Path, model: nn.Module) -> None:
-    """The inverse of `save_weights`. RuntimeError on any missing or unexpected name."""
-    safetensors.torch.load_model(model, path, strict=True)
+def restore(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Give `model` the weights of a checkpoint. ValueError, naming them, on any missing or unexpected name."""
+    wanted, given = ({name for name in of if not name.endswith(SAID)} for of in (model.state_dict(), weights))
+    different = {"missing": wanted - given, "unexpected": given - wanted}
+    said = [f"{len(names)} {kind}, {min(names)} among them" for kind, names in different.items() if names]
+    if said:
+        wrapper = next((by for prefix, by in WRAPPERS.items() if all(name.startswith(prefix) for name in given)), None)
+        advice = f"; they are those of {wrapper} around a model: save the model inside" if wrapper else ""
+        raise ValueError(f"these weights are another model's: of their names {' and '.join(said)}{advice}")
+    model.load_state_dict(weights)
 
 
 def _kept_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
     kept = model.state_dict().keys()
     return [(name, buffer) for name, buffer in model.named_buffers() if name in kept]
+
+
+def _said(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """What goes with the weights beside them, as the layout of RoPE."""
+    return [(name, value) for name, value in model.state_dict().items() if name.endswith(SAID)]
 
 
 def _write(path: Path, write: Callable[[BinaryIO], Any], content: Any) -> None:

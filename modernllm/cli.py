@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hydra
@@ -15,8 +16,10 @@ from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig
 
 from modernllm.config.command import Command, Composer, read_command
-from modernllm.config.compose import CONFIG_DIR, choices, default_choices
+from modernllm.config.compose import CONFIG_DIR, choices, default_choices, existing
 from modernllm.config.errors import ConfigError
+from modernllm.config.overrides import with_full_key
+from modernllm.config.tree import read_tree
 
 if TYPE_CHECKING:
     from modernllm.preparation import Asked
@@ -46,21 +49,37 @@ def main() -> int:
         composer = Composer(directories)
         composed = [composer(job) for job in command.jobs]
         if words.cfg or words.info or words.hydra_help or words.shell_completion:
+            tree = read_tree([CONFIG_DIR, *existing(directories)])
+            sys.argv[1:] = [with_full_key(word, tree) for word in sys.argv[1:]]  # Hydra reads them again
             hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="train")(lambda cfg: None)()
             return 0
-        from modernllm.config.check import check
-
-        for cfg, _ in composed:
-            check(cfg)
+        check_all([cfg for cfg, _ in composed])
         jobs = [
             (cfg, asked(chosen, job, directories)) for (cfg, chosen), job in zip(composed, command.jobs, strict=True)
         ]
-        if many or command.settings["plan"]:
+        if command.many or command.settings["plan"]:
             return sweep(jobs, command, words.overrides)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return MISUSED
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
     return one_run(*jobs[0])
+
+
+def check_all(configs: Sequence[DictConfig]) -> None:
+    """ConfigError has the problems of all of them, each once."""
+    from modernllm.config.check import check
+
+    problems: list[str] = []
+    for cfg in configs:
+        try:
+            check(cfg)
+        except ConfigError as error:
+            problems += str(error).splitlines()
+    if problems:
+        raise ConfigError.of(list(dict.fromkeys(problems)))
 
 
 def asked(chosen: Mapping[str, str | None], overrides: Sequence[str], directories: tuple[str, ...] = ()) -> Asked:
@@ -140,7 +159,7 @@ def sweep(jobs: list[tuple[DictConfig, Asked]], command: Command, words: Sequenc
             stopped = signal.SIGINT
     code = end_of_sweep(plan, live.reasons, words)
     if stopped:
-        print("stopped; the same command goes on from here")
+        print(f"stopped; the same command{' without overwrite=true' * plan.overwrite} goes on from here")
     return SIGNALLED + stopped if stopped else code
 
 
@@ -151,26 +170,14 @@ def one_checkpoint(config: dict[str, Any], words: Asked) -> dict[str, Any]:
     return config
 
 
-def end_of_sweep(plan: Plan, reasons: Mapping[str, tuple[str, str]], words: Sequence[str]) -> int:
+def end_of_sweep(plan: Plan, reasons: Mapping[Path, tuple[str, str]], words: Sequence[str]) -> int:
     """The table of every run that was asked for, and what failed and why."""
     import rich.console
 
     from modernllm.report.table import Row, sweep_suggestions, sweep_table
-    from modernllm.runs.record import load_run
 
-    rows = []
-    for planned in plan.runs:
-        word, reason = reasons.get(planned.run_id, ("", ""))
-        try:
-            run = load_run(planned.path)
-        except (FileNotFoundError, ValueError) as error:
-            rows.append(Row(planned.asked.overrides, None, word or "not run", reason or str(error) * bool(word)))
-            continue
-        failed = run.word == "failed" or word == "failed"
-        told = reason or str(run.status.get("reason") or "").splitlines()[0] if failed else ""
-        rows.append(Row(planned.asked.overrides, run, word if failed and word else run.word, told))
-    if rows:
-        print()
-        sweep_table(rows, rich.console.Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH))
+    rows = [Row.read(run.path, run.asked.overrides, *reasons.get(run.path, ("", ""))) for run in plan.runs]
+    print()
+    sweep_table(rows, rich.console.Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH))
     print(*sweep_suggestions([row.run for row in rows if row.run], ["-m", *words]), sep="\n")
-    return FAILED if any(row.word in ("failed", "not run") for row in rows) else 0
+    return 0 if all(row.run and row.run.status["status"] == "finished" for row in rows) else FAILED

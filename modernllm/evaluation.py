@@ -37,7 +37,7 @@ def evaluating(model: nn.Module):
 def evaluate(
     model: nn.Module, batches: Iterable[Batch], token_bytes: Int[Tensor, " v"], autocast: AbstractContextManager
 ) -> Loss:
-    """Sums over all target tokens, divided once: how the windows are batched does not matter."""
+    """Sums over all target tokens, divided once: how the windows are batched does not matter. ValueError if none."""
     nats, n_targets, n_bytes = 0.0, 0, 0
     with evaluating(model), autocast:
         for batch in batches:
@@ -46,4 +46,6 @@ def evaluate(
             targets = batch.targets[batch.targets != IGNORED]
             n_targets += len(targets)
             n_bytes += int(token_bytes[targets].sum())
+    if not n_targets:
+        raise ValueError("there is nothing to evaluate: no position of these batches has a target")
     return Loss(nats / n_targets, nats / math.log(2) / n_bytes if n_bytes else math.nan)

@@ -1,7 +1,8 @@
 """Optimizers: made with `optimizer(model)`, torch's own where torch has one; decay goes by the role of a parameter.
 
 The trainer puts a tensor into `found_inf` before each step. An optimizer with `reads_found_inf` leaves weights and
-moments alone where it is 1, without waiting for the device; for the others the trainer looks itself.
+moments alone where it is 1, without waiting for the device; for Adafactor, which waits in every step as torch has it,
+the trainer looks itself.
 """
 
 from __future__ import annotations
@@ -69,12 +70,32 @@ def _pair(betas: list[float]) -> tuple[float, float]:
     return betas[0], betas[1]
 
 
+def _with_gradients(group: dict[str, Any]) -> list[Any]:
+    return [p for p in group["params"] if p.grad is not None]
+
+
 def _unscaled(model: nn.Module, name: str) -> Iterator[tuple[str, nn.Parameter, Role]]:
     """The parameters, or ValueError if their rates are scaled in a way that this optimizer's steps do not follow."""
     for entry in parameter_roles(model):
         if getattr(entry[1], "lr_scale", 1.0) != 1.0:
             raise ValueError(f"init=mup scales the rates of Adam's steps: optimizer={name} needs another init")
         yield entry
+
+
+HOST = {"cpu"}
+"""Devices that nobody has to wait for."""
+
+
+def unless(held: Tensor, step: Callable[[], None], changed: Callable[[], list[Tensor]]) -> None:
+    """`step()`, but where `held` is 1 all that it has `changed` stays as it was."""
+    if held.device.type in HOST:
+        if not held:
+            step()
+        return
+    before = [tensor.clone() for tensor in changed()]
+    step()
+    for now, then in zip(changed(), before, strict=True):
+        now.copy_(torch.where(held.bool(), then, now))
 
 
 class AdamW(torch.optim.AdamW):
@@ -105,6 +126,9 @@ class SGD(torch.optim.SGD):
         self.lr = lr
         groups = parameter_groups(_unscaled(model, "sgd"), lr, weight_decay)
         super().__init__(groups, lr=lr, momentum=momentum, fused=True)
+        if momentum:  # torch makes it in the first step, of whatever the memory held where that step is held back
+            for parameter in (p for group in groups for p in group["params"]):
+                self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 class Adafactor(torch.optim.Adafactor):
@@ -128,17 +152,21 @@ class Adafactor(torch.optim.Adafactor):
 class Lion(torch.optim.Optimizer):
     """w <- w - lr (sign(b1 m + (1 - b1) g) + weight_decay w);  m <- b2 m + (1 - b2) g  (Chen et al., 2023)"""
 
-    reads_found_inf = False
+    reads_found_inf = True
 
     def __init__(self, model: nn.Module, lr: Positive, betas: list[Probability], weight_decay: NonNegative):
         pair, self.lr = _pair(betas), lr
         groups = parameter_groups(parameter_roles(model), lr, weight_decay)
         super().__init__(groups, {"lr": lr, "betas": pair, "weight_decay": weight_decay})
+        self.found_inf = torch.zeros(())
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        unless(self.found_inf, self._step, self._changed)
+
+    def _step(self) -> None:
         for group in self.param_groups:
-            parameters = [p for p in group["params"] if p.grad is not None]
+            parameters = _with_gradients(group)
             if not parameters:
                 continue
             gradients = [p.grad for p in parameters]
@@ -149,6 +177,10 @@ class Lion(torch.optim.Optimizer):
             torch._foreach_mul_(parameters, 1 - lr * group["weight_decay"])
             torch._foreach_add_(parameters, directions, alpha=-lr)
             torch._foreach_lerp_(moments, gradients, 1 - b2)
+
+    def _changed(self) -> list[Tensor]:
+        parameters = [p for group in self.param_groups for p in _with_gradients(group)]
+        return [*parameters, *map(self._moment, parameters)]
 
     def _moment(self, parameter: Tensor) -> Tensor:
         state = self.state[parameter]
@@ -163,7 +195,7 @@ class Muon:
     (Jordan et al., 2024). The factor gives its steps the RMS of AdamW's, so both share one rate (Liu et al., 2025).
     """
 
-    reads_found_inf = False
+    reads_found_inf = True
 
     def __init__(
         self,
@@ -185,14 +217,24 @@ class Muon:
         )
         groups = parameter_groups(outside, lr, weight_decay)
         self.adamw = torch.optim.AdamW(groups, lr=lr, betas=pair, eps=eps, fused=True)
+        self.found_inf = torch.zeros(())
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         return list(chain(self.muon.param_groups, self.adamw.param_groups))
 
+    @torch.no_grad()
     def step(self) -> None:
-        self.muon.step()
+        unless(self.found_inf, self.muon.step, self._changed)
+        self.adamw.found_inf = self.found_inf  # type: ignore[attr-defined]
         self.adamw.step()
+
+    def _changed(self) -> list[Tensor]:
+        """Weights and momenta, which torch begins at zero in the first step."""
+        matrices = [p for group in self.muon.param_groups for p in _with_gradients(group)]
+        for matrix in matrices:
+            self.muon.state[matrix].setdefault("momentum_buffer", torch.zeros_like(matrix))
+        return [*matrices, *(self.muon.state[matrix]["momentum_buffer"] for matrix in matrices)]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.muon.zero_grad(set_to_none)

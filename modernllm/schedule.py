@@ -8,6 +8,9 @@ beyond the last has the last one's rate.
 from __future__ import annotations
 
 import math
+from typing import Annotated
+
+from annotated_types import Gt, Le
 
 from modernllm.quantities import Count, Natural, Probability, Share
 
@@ -66,18 +69,21 @@ class Cosine(Schedule):
 
 
 class WarmupStableDecay(Schedule):
-    """1, then over the last `decay` of the steps linearly to `final`  (Hu et al., 2024; Haegele et al., 2024)"""
+    """1, then over the last `decay` of the steps, at least one, linearly to `final`
+
+    (Hu et al., 2024; Haegele et al., 2024)
+    """
 
     def __init__(
         self,
         steps: Count,
         warmup: Natural | Probability = 0.1,
-        decay: Share = 0.2,
+        decay: Annotated[float, Gt(0), Le(1)] = 0.2,
         final: Share = 0.0,
     ):
         super().__init__(steps, warmup)
         self.final = final
-        self.start = max(self.peak, steps - round(decay * steps))
+        self.start = max(self.peak, steps - max(1, round(decay * steps)))
 
     def after(self, step: int) -> float:
         return 1.0 if step <= self.start else 1 - (1 - self.final) * self.done(step, self.start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, get_type_hints
 
@@ -19,8 +20,16 @@ class Misuse(ValueError):
     """A command line that makes no sense."""
 
 
-def main(function: Callable[..., int | None], words: Sequence[str] | None = None) -> int:
-    """Call `function` with what the command line says; the exit code. ValueErrors and OSErrors become one line."""
+def main(
+    function: Callable[..., int | None],
+    words: Sequence[str] | None = None,
+    *,
+    failed: int = 1,
+    misused: int = MISUSED,
+) -> int:
+    """Call `function` with what the command line says; the exit code: its own, `failed` after an error or `misused`.
+    ValueErrors and OSErrors become one line.
+    """
     words = sys.argv[1:] if words is None else words
     if {"-h", "--help"} & set(words):
         print(usage(function))
@@ -30,10 +39,13 @@ def main(function: Callable[..., int | None], words: Sequence[str] | None = None
         return function(*positionals, **named) or 0
     except Misuse as error:
         print(f"error: {error}", file=sys.stderr)
-        return MISUSED
+        return misused
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return failed
+    except Exception:  # a fault of ours, or of a model of other hands
+        traceback.print_exc()
+        return failed
 
 
 def parse(function: Callable[..., Any], words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:

@@ -15,17 +15,21 @@ from torch import Tensor, nn
 
 from modernllm import checkpoint
 from modernllm.batch import Batch
+from modernllm.compilation import compiled
 from modernllm.evaluation import evaluate
 from modernllm.init import named_generator
 from modernllm.interrupt import Interrupt
 from modernllm.loss_scale import DynamicScale, NoScale
 from modernllm.memory import keep_freed_memory
+from modernllm.nonfinite.examine import Moment, is_sound
+from modernllm.nonfinite.inquest import Inquest
 from modernllm.objective import Objective
 from modernllm.optimizer import Optimizer
 from modernllm.precision import Precision, autocast, is_deterministic, pick_device, reproducible, usable_cores
+from modernllm.profile import profiling
 from modernllm.quantities import Count, NonNegative
 from modernllm.runs.recorder import Recorder
-from modernllm.telemetry import Telemetry
+from modernllm.telemetry import NoTelemetry
 from modernllm.update import Measured, Policy, Update
 
 
@@ -63,13 +67,14 @@ class Trainer:
         validation_tokens: Count,
         checkpoint_every: Count | None,
         keep: Count,
+        profile: bool,
         model: nn.Module,
         train: Callable[[int], Batch],
         validation: list[Batch],
         token_bytes: Int[Tensor, " v"],
         optimizer: Optimizer,
         schedule: Callable[[int], float],
-        telemetry: Telemetry,
+        telemetry: NoTelemetry,
         recorder: Recorder,
         seed: int,
     ):
@@ -84,52 +89,65 @@ class Trainer:
         self.deterministic = is_deterministic(deterministic, self.device)
         self.model = model.to(self.device)
         objective = Objective(self.model, z_loss)
-        self.forward = self.compiled(objective) if compile else objective
+        self.forward = compiled(objective) if compile else objective
         self.scale = DynamicScale(self.device) if precision == "fp16" else NoScale()
         self.update = Update(self.model, optimizer, schedule, clip, nonfinite, self.scale)
+        self.inquest = Inquest(
+            objective, train, self.micro_batch, precision, optimizer, self.update.names, recorder.directory
+        )
         self.train = train
         self.validation = [batch.to(self.device) for batch in validation]
         self.token_bytes = token_bytes.to(self.device)
         self.telemetry = telemetry
-        self.recorder = recorder
+        telemetry.start(optimizer, self.validation, precision)
+        self.recorder, self.profile = recorder, profile
         self.seed = seed
         self.step = 0
         self.best = math.inf
         self.tokens_per_step = batch_size * train(0).tokens.shape[1]
         self.first_nonfinite_step: int | None = None
-        self.unread: list[Measured] = []
+        self.examined = False
+        self.before: tuple[Measured, Tensor] | None = None  # the last update, and its gradients' norms
+        self.unread: list[tuple[Moment, Measured]] = []
         self.read_every = 1 if self.device.type == "cpu" else 16
         self.clock = 0.0
-
-    @staticmethod
-    def compiled(objective: Objective) -> Callable[[Batch], tuple[Tensor, Tensor]]:
-        """What other runs of this process compiled is forgotten: after eight variants dynamo silently gives up."""
-        torch.compiler.reset()
-        return torch.compile(objective)
 
     @property
     def ended(self) -> bool:
         """By the last step, or by a non-finite one that nothing may follow."""
-        return self.step >= self.steps or (self.nonfinite == "stop" and self.first_nonfinite_step is not None)
+        return self.step >= self.steps or self.cut
+
+    @property
+    def cut(self) -> bool:
+        """Whether a step was not finite that nothing may follow; nothing repairs weights that are not."""
+        return self.first_nonfinite_step is not None and self.nonfinite != "continue"
 
     def fit(self) -> Ending:
         """Train from the newest checkpoint, or from the start, to the last step, a non-finite step or a signal."""
         self.model.train()
-        with reproducible(self.deterministic), Interrupt() as interrupt:
+        profiled = profiling(self.profile, self.recorder.directory.path)
+        with reproducible(self.deterministic), Interrupt() as interrupt, profiled as tick:
             self.resume()
             if self.step == 0:
                 self.evaluate()
+                self.probe()
             self.clock = time.perf_counter()
             while not self.ended and not interrupt.signal:
-                self.unread.append(self.train_step())
-                self.step += 1
-                if len(self.unread) >= self.read_every:
-                    self.read_back()
-                self.pause()
+                self.advance()
+                tick()
             self.read_back()
+            self.check_weights()
             if not self.ended:
                 self.save()
         return Ending(self.step, self.first_nonfinite_step, None if self.ended else interrupt.signal)
+
+    def advance(self) -> None:
+        """One step, and what is due after it."""
+        self.unread.append((Moment.now(self.device, self.scale.state_dict()), self.train_step()))
+        self.step += 1
+        if len(self.unread) >= self.read_every:
+            self.read_back()
+        self.pause()
 
     def train_step(self) -> Measured:
         """One update from the global batch of this step. Nothing here waits for the device."""
@@ -140,8 +158,12 @@ class Trainer:
             with autocast(self.precision, self.device):
                 nats, auxiliary = self.forward(micro.to(self.device))
             self.update.backward((nats + auxiliary) / n_targets)
+            self.telemetry.accumulated(self.step + 1, micro, n_targets, self.scale)
             loss += nats.detach() / n_targets
-        return self.update(self.step + 1, loss)
+        self.telemetry.before(self.step + 1)
+        measured = self.update(self.step + 1, loss)
+        self.telemetry.after(self.step + 1)
+        return measured
 
     def is_due(self, every: int) -> bool:
         """Whether something that happens every so many steps, and after the last, happens now."""
@@ -149,14 +171,18 @@ class Trainer:
 
     def pause(self) -> None:
         """What happens between steps; the order matters for resuming: an evaluation belongs to its checkpoint."""
-        if not (self.is_due(self.eval_every) or self.is_due(self.checkpoint_every)):
+        evaluated, saved = self.is_due(self.eval_every), self.is_due(self.checkpoint_every)
+        if not (evaluated or saved or self.telemetry.probe_due(self.step)):
             return
         self.read_back()
-        if self.nonfinite == "stop" and self.first_nonfinite_step is not None:
+        self.check_weights()
+        if self.cut:
             return
-        if self.is_due(self.eval_every):
+        if evaluated:
             self.evaluate()
-        if self.is_due(self.checkpoint_every):
+        if self.telemetry.probe_due(self.step):
+            self.probe()
+        if saved:
             self.save()
         self.clock = time.perf_counter()
 
@@ -164,10 +190,11 @@ class Trainer:
         """Record the steps that the device has done, up to one that ends the run."""
         if not self.unread:
             return
-        values = torch.stack([torch.stack((m.loss, m.held, m.overflowed)) for m in self.unread]).tolist()
-        norms = torch.stack([measured.norms for measured in self.unread]).cpu()
+        values = torch.stack([torch.stack((m.loss, m.held, m.overflowed)) for _, m in self.unread]).tolist()
+        norms = torch.stack([measured.norms for _, measured in self.unread]).cpu()
         speed = len(self.unread) * self.tokens_per_step / (time.perf_counter() - self.clock)
-        for measured, (loss, held, overflowed), by_tensor in zip(self.unread, values, norms, strict=True):
+        for i, (began, measured) in enumerate(self.unread):
+            (loss, held, overflowed), by_tensor = values[i], norms[i]
             norm = float(by_tensor.norm())
             row = {
                 "step": measured.step,
@@ -182,31 +209,60 @@ class Trainer:
             why = "overflowed" if overflowed else "skipped" if held and self.nonfinite != "stop" else None
             self.recorder.step(row | ({why: True} if why else {}))
             if self.telemetry.due(measured.step):
-                self.recorder.telemetry({"step": measured.step, "grad": self.telemetry.by_layer(by_tensor)})
-            if not (math.isfinite(loss) and math.isfinite(norm)):
-                self.tell(measured.step, loss, by_tensor, bool(overflowed))
-                if self.ended:
+                self.watch(measured.step, self.telemetry.row(measured.step, by_tensor))
+            if overflowed:
+                why = f"fp16 gradients overflowed at step {measured.step}: skipped, scale halved"
+                self.recorder.event("overflow", measured.step, why)
+            elif not (math.isfinite(loss) and math.isfinite(norm)):
+                left_alone = all(later_held for _, later_held, _ in values[i:])
+                self.tell(measured, began, loss, by_tensor, left_alone)
+                if self.cut:
                     break
+            if not held:
+                self.before = measured, by_tensor
         self.unread.clear()
         self.clock = time.perf_counter()
 
-    def tell(self, step: int, loss: float, norms: Float[Tensor, " n"], overflowed: bool) -> None:
-        """Record a non-finite step: what was not finite, and what follows from it."""
-        if overflowed:
-            self.recorder.event("overflow", step, f"fp16 gradients overflowed at step {step}: skipped, scale halved")
+    def tell(
+        self, measured: Measured, began: Moment, loss: float, norms: Float[Tensor, " n"], left_alone: bool
+    ) -> None:
+        """Record a non-finite step: what was not finite, where that began, and what follows from it.
+
+        `left_alone` says that the weights are still those that the step began with. Of steps that are skipped the
+        first is examined; weights that are not finite themselves end a run that skips, too.
+        """
+        step, skips = measured.step, self.nonfinite == "skip" and is_sound(self.model)
+        if not skips and self.first_nonfinite_step is not None:
             return
         named = zip(self.update.names, norms.tolist(), strict=True)
         sick = [name for name, norm in named if not math.isfinite(norm)]
         words = ", ".join(sick[:3]) + (f" and {len(sick) - 3} more" if len(sick) > 3 else "")
-        gradients = f"; gradients of {words} are not finite" if sick else ""
+        gradients = f"; gradients of {words} are not finite" if sick and math.isfinite(loss) else ""
         message = f"non-finite at step {step}: loss {loss}{gradients}"
-        if self.nonfinite == "skip":
-            self.recorder.event("skipped", step, f"{message}; skipped", loss=loss, gradients=sick)
-        elif self.first_nonfinite_step is None:
-            self.recorder.event("nonfinite", step, message, loss=loss, gradients=sick)
-            self.first_nonfinite_step = step
-            if self.nonfinite == "stop":  # the device has gone on, without changing anything
-                self.step = step
+        details: dict[str, Any] = {"loss": loss, "gradients": sick}
+        if not (skips and self.examined):
+            details |= self.inquest(step, began, self.before, left_alone)
+            message += f"; first non-finite: {details['where']}"
+            self.examined = True
+        if skips:
+            self.recorder.event("skipped", step, f"{message}; skipped", **details)
+        else:
+            self.end(step, message, details)
+
+    def check_weights(self) -> None:
+        """Before weights are judged or kept: losses show only in the next step what an update has left."""
+        if self.first_nonfinite_step is None and self.before is not None and not is_sound(self.model):
+            began = Moment.now(self.device, self.scale.state_dict())
+            details = self.inquest(self.step, began, self.before, left_alone=True)
+            message = f"non-finite weights after step {self.step}; first non-finite: {details['where']}"
+            self.end(self.step, message, details)
+
+    def end(self, step: int, message: str, details: dict[str, Any]) -> None:
+        """Record the first non-finite step; unless the policy is to go on, nothing follows."""
+        self.recorder.event("nonfinite", step, message, **details)
+        self.first_nonfinite_step = step
+        if self.cut:  # the device has gone on, without changing anything
+            self.step = step
 
     def evaluate(self) -> None:
         loss = evaluate(self.model, self.validation, self.token_bytes, autocast(self.precision, self.device))
@@ -222,6 +278,26 @@ class Trainer:
             self.best = loss.nats_per_token
             checkpoint.save_weights(self.recorder.directory.checkpoints / "best.safetensors", self.model)
 
+    def probe(self) -> None:
+        """A look inside the model. One that it cannot bear is said once and costs the run nothing."""
+        try:
+            found = self.telemetry.probe()
+        except RuntimeError as error:  # an operator without a backward in eval mode, or no memory for the maps
+            self.telemetry.give_up_probing()
+            why = str(error).partition("\n")[0]
+            self.recorder.event("telemetry", self.step, f"no look inside this model: {type(error).__name__}: {why}")
+        else:
+            self.watch(self.step, found)
+
+    def watch(self, step: int, series: dict[str, Any]) -> None:
+        """Record what telemetry saw, and what is alarming about it in words."""
+        if not series:
+            return
+        row = {"step": step, "tokens": step * self.tokens_per_step, **series}
+        self.recorder.telemetry(row)
+        for about, message in self.telemetry.alarms(row):
+            self.recorder.event("warning", step, message, about=about)
+
     def save(self) -> None:
         """A checkpoint to go on from, and after the last step the weights by themselves."""
         if self.first_nonfinite_step is not None:  # nothing overwrites what was good
@@ -231,7 +307,7 @@ class Trainer:
             "model": self.model.state_dict(),
             "optimizer": self.update.optimizer.state_dict(),
             "scale": self.scale.state_dict(),
-            "generators": self.generators(),
+            "generators": Moment.now(self.device, {}).generators,
             "best": self.best,
         }
         self.recorder.directory.sync()
@@ -249,20 +325,13 @@ class Trainer:
         torch.manual_seed(named_generator(self.seed, "dropout").initial_seed())
         if content is not None:
             self.step, self.best = content["step"], content["best"]
-            self.model.load_state_dict(content["model"])
+            checkpoint.restore(self.model, content["model"])
             self.update.optimizer.load_state_dict(content["optimizer"])
             self.scale.load_state_dict(content["scale"])
-            torch.set_rng_state(content["generators"]["cpu"])
-            if self.device.type == "cuda":
-                torch.cuda.set_rng_state(content["generators"]["cuda"])
+            Moment(content["generators"], {}).restore(self.device)
         was_there = self.recorder.rewind(self.step or -1)  # a run that starts over evaluates its start again
+        self.telemetry.remember(directory.telemetry_rows())
         for sentence in broken:
             self.recorder.event("checkpoint", self.step, sentence)
         if was_there:
             self.recorder.event("resume", self.step, f"resumed after step {self.step}")
-
-    def generators(self) -> dict[str, Tensor]:
-        states = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            states["cuda"] = torch.cuda.get_rng_state()
-        return states

@@ -17,16 +17,19 @@ def prune(study: str, /, *, keep: Keep = "weights", really: bool = False) -> int
     keep=nothing neither. Metrics, events, configuration and status always stay.
     """
     freed = list(prunable(runs_in(Path(study).expanduser()), keep))
-    total = sum(each.bytes for each in freed)
+    total = number = 0
     for each in freed:
         print(f"{each.bytes / 1e6:9.1f} MB  {each.entry.path.name}: {', '.join(path.name for path in each.files)}")
-        if really:
-            try:
+        size = each.bytes
+        try:
+            if really:
                 free(each)
-            except RunningElsewhere as error:
-                print(f"! left alone: {error}")
+        except (RunningElsewhere, OSError) as error:
+            print(f"! left alone: {error}")
+        else:
+            total, number = total + size, number + 1
     word = "freed" if really else "to free with really=true"
-    print(f"{total / 1e6:9.1f} MB in {len(freed)} runs {word}")
+    print(f"{total / 1e6:9.1f} MB in {number} run{'s' * (number != 1)} {word}")
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import rich.console
@@ -13,7 +14,7 @@ from rich.text import Text
 
 from modernllm.runs.progress import progress
 from modernllm.runs.record import read_config
-from modernllm.runs.studies import Entry, runs_in, studies_in
+from modernllm.runs.studies import Entry, damage, others_in, runs_in, studies_in
 from modernllm.scripting import main
 
 
@@ -27,7 +28,11 @@ def status(study: str = "", /, *, out: str = "runs") -> int:
         console.print(all_studies(found))
         return 0
     folder = Path(out).expanduser() / study
-    console.print(one_study(runs_in(folder if folder.is_dir() else Path(study).expanduser())))
+    folder = folder if folder.is_dir() else Path(study).expanduser()
+    entries = runs_in(folder)
+    console.print(one_study(entries))
+    for line in (count(entries), *remarks(folder, entries)):
+        console.print(line, markup=False, emoji=False, soft_wrap=True)
     return 0
 
 
@@ -35,11 +40,21 @@ def all_studies(folders: list[Path]) -> Table:
     table = Table("study", "runs", "how they stand", "last change", show_edge=False, pad_edge=False)
     for folder in folders:
         entries = runs_in(folder)
-        counts = Counter(entry.word for entry in entries)
-        last = max((entry.status.get("time", 0.0) for entry in entries), default=0.0)
-        words = ", ".join(f"{number} {word}" for word, number in counts.most_common())
-        table.add_row(Text(folder.name), str(len(entries)), words, ago(last))
+        last = max((changed(entry) for entry in entries), default=0.0)
+        table.add_row(Text(folder.name), str(len(entries)), count(entries).partition(": ")[2], ago(last))
     return table
+
+
+def count(entries: list[Entry]) -> str:
+    counts = Counter(entry.word for entry in entries)
+    words = ", ".join(f"{number} {word}" for word, number in counts.most_common())
+    return f"{len(entries)} run{'s' * (len(entries) != 1)}: {words}"
+
+
+def changed(entry: Entry) -> float:
+    """When, in seconds since 1970; 0 if it is not known."""
+    moment = entry.status.get("time")
+    return float(moment) if isinstance(moment, int | float) else 0.0
 
 
 def one_study(entries: list[Entry]) -> Table:
@@ -49,6 +64,16 @@ def one_study(entries: list[Entry]) -> Table:
         number = f"{loss:.3f}" if isinstance(loss, float) else ""
         table.add_row(Text(entry.path.name, overflow="fold"), entry.word, number, Text(detail(entry)))
     return table
+
+
+def remarks(folder: Path, entries: list[Entry]) -> Iterator[str]:
+    """What cannot be used, counted and named."""
+    damaged = [(entry.path.name, why) for entry in entries if (why := damage(entry))]
+    if damaged:
+        yield f"! {len(damaged)} cannot be used as they are:"
+        yield from (f"    {name}: {why}" for name, why in damaged)
+    if others := [path.name for path in others_in(folder)]:
+        yield f"! {len(others)} no run: {', '.join(others)}"
 
 
 def detail(entry: Entry) -> str:

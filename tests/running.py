@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,10 @@ from torch import nn
 
 from modernllm import cli, experiment
 from modernllm.batch import Batch
-from modernllm.config.build import build, resolve
-from modernllm.config.compose import choices, compose_with_choices, default_choices
+from modernllm.config.build import build
+from modernllm.config.compose import compose_with_choices
 from modernllm.logger import LocalLogger
+from modernllm.preparation import Asked, Prepared, prepare_run
 from modernllm.report.console import Console
 from modernllm.runs.directory import RunDirectory, read_rows
 from modernllm.runs.record import Run
@@ -93,6 +93,11 @@ def metrics(folder: Path, key: str = "grad_norm") -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "tokens_per_s"} for row in rows]
 
 
+def telemetry(folder: Path, key: str = "grad_norm") -> list[dict[str, Any]]:
+    """The rows of telemetry that have `key`."""
+    return [row for row in read_rows(folder / "telemetry.jsonl") if key in row]
+
+
 def events(folder: Path, kind: str) -> list[dict[str, Any]]:
     return [event for event in read_rows(folder / "events.jsonl") if event["kind"] == kind]
 
@@ -109,17 +114,9 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 # --- whole runs
 
 
-@cache
-def expected(leading: tuple[str, ...]) -> dict[str, str | None]:
-    return choices(leading)
-
-
-def asked(chosen: dict[str, str | None], overrides: tuple[str, ...]) -> experiment.Asked:
+def asked(chosen: Mapping[str, str | None], overrides: Sequence[str]) -> Asked:
     """As the command line asks for it."""
-    named = {group: choice for group, choice in chosen.items() if choice}
-    pairs = (override.partition("=") for override in overrides)
-    implied = expected(cli.leading(named)) | {group: default_choices()[group] for group in cli.LEADING}
-    return experiment.Asked(named, implied, {key: value for key, _, value in pairs})
+    return cli.asked(chosen, overrides)
 
 
 def small(*overrides: str) -> tuple[str, ...]:
@@ -135,14 +132,14 @@ def run(*overrides: str) -> tuple[int, Run]:
 
 def run_exactly(*words: str) -> tuple[int, Run]:
     cfg, chosen = compose_with_choices(words)
-    return experiment.run(cfg, asked(chosen, words))
+    return experiment.run(cli.without_settings(cfg), asked(chosen, words))
 
 
-def prepare(*overrides: str) -> experiment.Prepared:
+def prepare(*overrides: str) -> Prepared:
     """What `run` would train, with nothing written."""
     words = small(*overrides)
     cfg, chosen = compose_with_choices(words)
-    return experiment.prepare_run(resolve(cfg), asked(chosen, words))
+    return prepare_run(cli.without_settings(cfg), asked(chosen, words))
 
 
 def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

@@ -112,6 +112,7 @@ def test_truncate_drops_what_came_later_and_a_torn_line(tmp_path: Path) -> None:
     for step in range(1, 6):
         directory.metrics({"step": step, "loss": math.inf if step == 2 else 1.0})
         directory.event("kind", step, f"at {step}", more=step)
+        directory.telemetry({"step": step, "grad_norm": {"layer.00": 1.0}})
     directory.release()
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 6, "los')
@@ -123,7 +124,8 @@ def test_truncate_drops_what_came_later_and_a_torn_line(tmp_path: Path) -> None:
     assert [row["step"] for row in metrics] == [1, 2, 3, 4]
     assert metrics[1]["loss"] == math.inf
     assert events == [{"step": step, "kind": "kind", "message": f"at {step}", "more": step} for step in range(1, 4)]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "metrics.jsonl"]
+    assert [row["step"] for row in again.telemetry_rows()] == [1, 2, 3]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "metrics.jsonl", "telemetry.jsonl"]
 
 
 def test_what_is_recorded_after_truncating_is_kept(held: RunDirectory) -> None:

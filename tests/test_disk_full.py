@@ -1,4 +1,4 @@
-"""A full disk in the middle of a run: one clear error, the old checkpoint good, and on it goes when there is room."""
+"""A full disk in the middle of a run (F-85): one clear error, the old checkpoint good, and with room it goes on."""
 
 from __future__ import annotations
 

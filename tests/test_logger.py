@@ -13,14 +13,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from running import run
 
 from modernllm import logger as loggers
 from modernllm.logger import LocalLogger, WandbLogger, wandb_logger
 from modernllm.logger.wandb_logger import choose_mode, flatten, own_id, shorten
+from modernllm.trainer import Trainer
 
 ROOT = Path(__file__).parents[1]
 KEY = "0123456789" * 4
@@ -301,6 +305,44 @@ def test_a_hanging_client_is_ended(where: str, fake: Path, tmp_path: Path, monke
     assert time.monotonic() - start < 9
     assert mirror.problems[-1].startswith("W&B had not finished after 1 s")
     assert mirror.problems[:-1] == [p for p in mirror.problems if "too slow" in p]
+
+
+@pytest.mark.parametrize("fault", ["fails", "hangs"])
+@pytest.mark.parametrize("where", ["init", "log", "finish"])
+def test_a_run_survives_its_tracker(
+    fault: str, where: str, fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-82: it trains to its end with a complete record, and one event says what was lost."""
+    monkeypatch.setenv(f"FAKE_{fault.upper()}", where)
+    monkeypatch.setattr(wandb_logger, "FINISH_WAIT", 1.0)
+    code, done = run("trainer.steps=12", "logger=wandb", "logger.mode=offline", f"out={tmp_path / 'runs'}")
+    assert (code, done.status["status"]) == (0, "finished")
+    assert [row["step"] for row in done.metrics if "grad_norm" in row] == list(range(1, 13))
+    (event,) = [event for event in done.events if event["kind"] == "tracker"]
+    told = f"tracker lost: RuntimeError: no {where} today" if fault == "fails" else "W&B had not finished after 1 s"
+    assert event["message"].startswith(told)
+
+
+def test_three_runs_of_a_process_are_three_in_the_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F-78: each with its own name and configuration, and closed, the one that raises too."""
+    words = ("trainer.steps=3", "logger=wandb", "logger.mode=offline", f"out={tmp_path}")
+    step = Trainer.train_step
+
+    def raises_in_the_second(self: Trainer) -> Any:
+        if self.seed == 1 and self.step == 1:
+            raise RuntimeError("out of luck")
+        return step(self)
+
+    monkeypatch.setattr(Trainer, "train_step", raises_in_the_second)
+    for seed in range(3):
+        with pytest.raises(RuntimeError, match="out of luck") if seed == 1 else nullcontext():
+            run(*words, f"seed={seed}")
+    seen = [read(file) for folder in (tmp_path / "default").iterdir() for file in offline_files(folder)]
+    seen.sort(key=lambda one: one["run"]["config"]["update"]["seed"])
+    assert [one["run"]["config"]["update"]["seed"] for one in seen] == [0, 1, 2]
+    assert len({one["run"]["run_id"] for one in seen}) == 3
+    assert [[row["step"] for row in one["history"] if row["step"]] for one in seen] == [[1, 2, 3], [1], [1, 2, 3]]
+    assert [one["exit"][0].get("exit_code", 0) for one in seen] == [0, 1, 0]
 
 
 def test_without_the_package_the_tracker_is_lost_once(

@@ -7,6 +7,8 @@ from typing import get_args
 
 import pytest
 import torch
+from models import tiny
+from running import copied, optimizer, same
 from torch import Tensor, nn
 
 from modernllm.linear import Linear, Role
@@ -109,3 +111,25 @@ def test_the_latch_makes_a_step_nothing(poison: float) -> None:
 def test_two_betas() -> None:
     with pytest.raises(ValueError, match=r"optimizer\.betas=\[0\.9\]: two numbers"):
         AdamW(pair(), lr=0.1, betas=[0.9], eps=1e-8, weight_decay=0.0)
+
+
+@pytest.mark.parametrize("choice", ["adamw", "lion", "muon", "sgd"])
+@pytest.mark.parametrize("held_at", [0, 2])
+def test_a_device_that_nobody_waits_for_holds_a_step_back_alike(
+    choice: str, held_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit what it is where the host looks, in the first step too, where moments begin."""
+    models = [tiny(), tiny()]
+    for model, host in zip(models, ({"cpu"}, set()), strict=True):
+        monkeypatch.setattr("modernllm.optimizer.HOST", host)
+        made = optimizer(model, choice)
+        for step in range(4):
+            set_gradients(model, step)
+            if step == held_at:
+                model.head.weight.grad.fill_(math.nan)
+                next(model.parameters()).grad.fill_(math.inf)
+            before = copied(model)
+            made.found_inf = torch.tensor(float(step == held_at))
+            made.step()
+            assert same(copied(model), before) == (step == held_at)
+    assert same(*map(copied, models))

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+import yaml
+
+from modernllm.report.components import with_choices
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -26,7 +33,7 @@ def test_a_norm_in_two_files_trains(tmp_path: Path) -> None:
     source = block("python", "class L2Norm")
     place = source.splitlines()[0].removeprefix("# ")
     (tmp_path / place).write_text(source, encoding="utf-8")
-    (tmp_path / "configs" / "norm" / "l2norm.yaml").write_text(block("yaml", "l2norm"), encoding="utf-8")
+    (tmp_path / "configs" / "norm" / "l2norm.yaml").write_text(block("yaml", "norm.l2norm.L2Norm"), encoding="utf-8")
     words = ["size=nano", "norm=l2norm", "trainer=smoke", "data=synthetic", "logger=local"]
     done = subprocess.run(
         [sys.executable, "train.py", *words], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
@@ -38,14 +45,44 @@ def test_a_norm_in_two_files_trains(tmp_path: Path) -> None:
     )
     assert "l2norm" in shown.stdout
     assert "unit length times sqrt(dim), with a gain" in shown.stdout
+    heard(tmp_path)
+
+
+def heard(clone: Path) -> None:
+    """The claim about that norm, at toy size."""
+    (clone / "l2norm.yaml").write_text(block("yaml", "# l2norm.yaml"), encoding="utf-8")
+    shutil.copytree(ROOT / "scripts", clone / "scripts")
+    words = [sys.executable, "scripts/check_claim.py", "claim=l2norm.yaml", "suite=toy"]
+    done = subprocess.run(
+        words, cwd=clone, env=os.environ | {"PYTHONPATH": str(clone)}, capture_output=True, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, 20, 21, 22), done.stderr
+    verdict = json.loads((clone / "runs" / "verdicts" / "toy-l2norm" / "verdict.json").read_text())
+    assert verdict["exit_code"] == done.returncode
+    assert verdict["facts"]["toy"] is True
 
 
 def test_the_choices_of_the_readme_are_those_there_are() -> None:
-    """Every choice that a row of the table names exists, and the default of each group is named."""
-    rows = [line for line in README.splitlines() if line.startswith("| `") and "`:" not in line.split("|")[1]]
-    table = {row.split("|")[1].strip(" `"): row.split("|")[2] for row in rows}
-    for group in ("norm", "placement", "branch", "position", "activation", "attention", "qk_norm", "moe", "block"):
-        named = set(re.findall(r"`(\w+)`", table[group].split(":")[0].split(";")[0]))
-        there = {path.stem for path in (ROOT / "configs" / group).glob("*.yaml")}
-        assert named <= there
-        assert there - named <= {"rmsnorm_low", "layernorm_low"}
+    """All of them, as scripts/components.py writes them: `python scripts/components.py into=README.md`."""
+    assert with_choices(README) == README
+
+
+@pytest.mark.slow
+def test_the_sweeps_of_the_readme_run(tmp_path: Path) -> None:
+    """The commands of its section in their order, and the workflow's as a plan."""
+    section = README.split("## Sweeps\n")[1].split("\n## ")[0]
+    for name in ("train.py", "scripts"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    commands = [line for text in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in text.splitlines()]
+    (workflow,) = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", section, re.DOTALL))
+    commands.append(workflow["jobs"]["smoke"]["steps"][-1]["run"] + " plan=true")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    assert len(commands) == 6
+    for command in commands:
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True,
+            timeout=300, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), command
+    assert len(list((tmp_path / "runs" / "default").iterdir())) == 8

@@ -324,3 +324,10 @@ def test_what_is_suggested_is_a_sound_configuration(overrides: dict[str, str], o
         assert (len(jobs) > 1) == (outcome != "nonfinite")
         for job in jobs:
             check(compose(job))
+
+
+def test_on_a_narrow_terminal_the_curves_give_way_to_the_names() -> None:
+    console, out = printed(40)
+    sweep_table(rows_of(sweep()), console)
+    rows = [[cell.strip() for cell in line.split("│")] for line in out.getvalue().splitlines() if "│" in line]
+    assert rows == [["pre", "ok", "2.00"], ["post", "stalled", "3.05"], ["none", "nonfinite", "-"]]

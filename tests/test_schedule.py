@@ -27,6 +27,7 @@ KINDS = [Constant, Cosine, InverseSqrt, Linear, WarmupStableDecay]
         (Linear(6, warmup=2, final=0.2), [0.5, 1.0, 0.8, 0.6, 0.4, 0.2]),
         (WarmupStableDecay(8, warmup=2, decay=0.5, final=0.0), [0.5, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]),
         (WarmupStableDecay(4, warmup=2, decay=1.0, final=0.0), [0.5, 1.0, 0.5, 0.0]),
+        (WarmupStableDecay(4, warmup=1, decay=0.1, final=0.2), [1.0, 1.0, 1.0, 0.2]),  # a tenth of four is none: one
         (InverseSqrt(9, warmup=4), [0.25, 0.5, 0.75, 1.0, *((4 / step) ** 0.5 for step in range(5, 10))]),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Schedule) else f"{len(value)} steps",
@@ -52,7 +53,7 @@ def test_what_every_schedule_has(kind: type[Schedule], steps: int, warmup: float
         Constant: 1.0,
         Cosine: 0.1,
         Linear: 0.0,
-        WarmupStableDecay: 0.0 if round(0.2 * steps) else 1.0,  # a fifth of two steps is none
+        WarmupStableDecay: 0.0,
         InverseSqrt: (schedule.peak / steps) ** 0.5,
     }
     assert shares[-1] == pytest.approx(1.0 if top + 1 == steps else final[kind], abs=1e-12)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from models import LENGTH, VOCAB, tiny, windows
 from running import (
@@ -30,6 +31,7 @@ from running import (
     run,
     run_exactly,
     same,
+    telemetry,
     trainer,
 )  # fmt: skip
 from torch import Tensor, nn
@@ -118,6 +120,22 @@ def test_a_micro_batch_without_targets_has_no_effect(tmp_path: Path) -> None:
     assert row["loss"] == pytest.approx(other["loss"], abs=1e-6)
 
 
+def test_the_last_micro_batch_is_what_is_left_of_the_step(tmp_path: Path) -> None:
+    """F-29: 7 rows by 4 are 4 and 3 in every step, each weighted by its targets; nothing is left for the next step."""
+    rows: list[int] = []
+    model = Known([1.0, 2.0])
+    model.register_forward_pre_hook(lambda module, args: rows.append(len(args[0].tokens)) if module.training else None)
+    batch = known_batch([[0], [0], [0], [0], [1], [1], [1]])
+    made = trainer(
+        tmp_path, model, lambda step: batch, micro_batch=4, batch_size=7, steps=2, eval_every=2, validation=[batch],
+        optimizer=SGD(model, lr=0.0, momentum=0.0, weight_decay=0.0),
+    )  # fmt: skip
+    fit(made)
+    assert rows == [4, 3, 4, 3]
+    assert [row["tokens"] for row in metrics(tmp_path)] == [7, 14]
+    assert [row["loss"] for row in metrics(tmp_path)] == pytest.approx([10 / 7] * 2, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("rows", "loss"),
     [([[0], [1], [2], [3]], 3.0), ([[0], [1], [2], [3] * 5], 4.5), ([[0] * 9, [3]], 1.5)],
@@ -143,7 +161,7 @@ def test_all_gradients_are_clipped_together(tmp_path: Path) -> None:
     before, batch = copied(tiny()), data(0)
     whole, free = one_step(tmp_path / "free", tiny(), batch)
     row, clipped = one_step(tmp_path / "clipped", tiny(), batch, clip=0.25)
-    steps = {name: before[name] - clipped[name] for name in before}
+    steps = {name: before[name] - clipped[name] for name, _ in tiny().named_parameters()}
     assert row["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-6)
     assert math.sqrt(sum(float(step.square().sum()) for step in steps.values())) == pytest.approx(0.25, rel=1e-4)
     for name, step in steps.items():
@@ -157,11 +175,11 @@ def test_the_norms_of_the_layers_add_up_and_a_tied_weight_counts_once(head: str,
     (nats / data(0).n_targets).backward()
     whole = math.sqrt(sum(float(p.grad.double().square().sum()) for p in model.parameters() if p.grad is not None))
     fit(trainer(tmp_path, tiny(f"head={head}"), steps=1))
-    (row,), (layers,) = metrics(tmp_path), metrics(tmp_path, "grad")
-    parts = ["embedding", "block.0", "block.1", "readout", *(["head"] if head == "untied" else [])]
-    assert list(layers["grad"]) == parts
+    (row,), (layers,) = metrics(tmp_path), telemetry(tmp_path)
+    parts = ["embedding", "layer.00", "layer.01", "readout", *(["head"] if head == "untied" else [])]
+    assert list(layers["grad_norm"]) == parts
     assert row["grad_norm"] == pytest.approx(whole, rel=1e-5)
-    assert sum(norm**2 for norm in layers["grad"].values()) == pytest.approx(row["grad_norm"] ** 2, rel=1e-5)
+    assert sum(norm**2 for norm in layers["grad_norm"].values()) == pytest.approx(row["grad_norm"] ** 2, rel=1e-5)
 
 
 def test_a_row_a_step_and_what_it_says(tmp_path: Path) -> None:
@@ -173,7 +191,7 @@ def test_a_row_a_step_and_what_it_says(tmp_path: Path) -> None:
     assert rows[1]["lr"] == max(row["lr"] for row in rows) == 3e-3  # a tenth of the steps is warm-up
     assert rows[-1]["lr"] == pytest.approx(3e-4)
     assert [row["step"] for row in metrics(tmp_path, "val_loss")] == [0, 8, 16, 20]
-    assert [row["step"] for row in metrics(tmp_path, "grad")] == [1, 5, 10, 15, 20]
+    assert [row["step"] for row in telemetry(tmp_path)] == [1, 5, 10, 15, 20]
 
 
 def test_it_learns_and_bf16_runs(tmp_path: Path) -> None:
@@ -307,7 +325,8 @@ def test_a_poisoned_step_may_be_skipped(tmp_path: Path) -> None:
     assert [row["step"] for row in metrics(tmp_path, "skipped")] == [3]
     (event,) = events(tmp_path, "skipped")
     assert (event["step"], event["gradients"]) == (3, ["blocks.1.sublayers.attention.q.weight"])
-    assert event["message"].endswith("are not finite; skipped")
+    assert "are not finite; first non-finite: backward of blocks.1.sublayers.attention.q" in event["message"]
+    assert event["message"].endswith("; skipped")
     assert checkpoint.complete(tmp_path / "checkpoints")[0].name == "step-00000020.pt"
 
 
@@ -349,7 +368,7 @@ def test_the_best_and_the_last_weights_are_kept_by_themselves(tmp_path: Path) ->
     assert 4 <= best < 20
     for name, expected in (("best", seen[best]), ("final", copied(model))):
         kept = tiny("head=tied", seed=1)
-        checkpoint.load_weights(tmp_path / "checkpoints" / f"{name}.safetensors", kept)
+        safetensors.torch.load_model(kept, tmp_path / "checkpoints" / f"{name}.safetensors")  # as other programs do
         assert same(copied(kept), expected)
 
 
@@ -445,7 +464,7 @@ def test_batches_do_not_depend_on_the_cut(tmp_path: Path) -> None:
         model.register_forward_pre_hook(lambda _, args, rows=rows: rows.extend(args[0].tokens.clone()))
         fit(trainer(tmp_path / str(micro_batch), model, micro_batch=micro_batch, steps=5, eval_every=1000))
         seen[micro_batch] = rows
-    assert len(seen[None]) == 8 + 5 * 4 + 8  # evaluated before and after
+    assert len(seen[None]) == 16 + 5 * 4 + 16  # evaluated and probed before and after
     assert all(torch.equal(torch.stack(rows), torch.stack(seen[None])) for rows in seen.values())
 
 
@@ -467,6 +486,14 @@ def test_validation_loss_is_weighted_by_tokens() -> None:
     loss = evaluate(model, batches, torch.tensor([2, 0]), nullcontext())
     assert loss.nats_per_token == pytest.approx(9.2, abs=1e-6)
     assert loss.bits_per_byte == pytest.approx(92 / math.log(2) / 20, abs=1e-6)
+
+
+def test_nothing_to_evaluate_is_an_error() -> None:
+    batch = windows(rows=2)
+    ignored = Batch(batch.tokens, torch.full_like(batch.tokens, IGNORED))
+    for batches in ([], [ignored]):
+        with pytest.raises(ValueError, match="there is nothing to evaluate: no position of these batches has a target"):
+            evaluate(tiny(), batches, torch.ones(VOCAB, dtype=torch.long), nullcontext())
 
 
 def test_validation_loss_does_not_depend_on_the_batching() -> None:
@@ -512,7 +539,9 @@ def everything(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kills", [[1], [5], [7], [20 - 1], [3, 4, 7, 8, 13, 16]], ids=str)
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(kills: list[int], tmp_path: Path) -> None:
-    """F-41: dropout, micro-batches, every row once and bit for bit, also before the first checkpoint."""
+    """F-41, F-77, F-84: dropout, micro-batches, every row once, in order and bit for bit, also before the first
+    checkpoint, and by the record alone.
+    """
     whole = straight(tmp_path / "whole", checkpoint_every=5)
     folder = tmp_path / "killed"
     for step in kills:
@@ -557,11 +586,27 @@ def test_a_signal_ends_the_step_and_keeps_it(at: int, tmp_path: Path) -> None:
     assert same(copied(resumed.model), copied(whole.model))
 
 
+def test_sigterm_ends_a_run_as_interrupted(tmp_path: Path) -> None:
+    """F-86: with a checkpoint, the exit code of a shell, and no outcome."""
+    with pytest.MonkeyPatch.context() as patch:
+        step = Trainer.train_step
+        patch.setattr(Trainer, "train_step", lambda self: (os.kill(os.getpid(), signal.SIGTERM), step(self))[1])
+        code, done = run("trainer.steps=5", f"out={tmp_path}")
+    assert (code, done.word, done.outcome) == (128 + signal.SIGTERM, "interrupted", None)
+    assert (done.status["step"], done.status["signal"]) == (1, signal.SIGTERM)
+    assert [path.name for path in checkpoint.complete(done.path / "checkpoints")] == ["step-00000001.pt"]
+    assert math.isnan(done.val_loss)
+
+
 def test_a_signal_in_the_first_evaluation_leaves_it_recorded_once(tmp_path: Path) -> None:
     model = tiny("model.dropout=0.1")
-    handle = model.register_forward_pre_hook(lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+
+    def once(*_: object) -> None:
+        handle.remove()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    handle = model.register_forward_pre_hook(once)
     ending = fit(trainer(tmp_path, model))
-    handle.remove()
     assert (ending.step, ending.interrupted_by) == (0, signal.SIGTERM)
     fit(trainer(tmp_path))
     assert [row["step"] for row in metrics(tmp_path, "val_loss")] == [0, 10, 20]
@@ -627,6 +672,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_older_ones(
 
 
 def test_a_killed_writer_leaves_nothing_for_good(tmp_path: Path) -> None:
+    """F-44: between writing and renaming."""
     (tmp_path / "step-00000003.tmp").write_bytes(b"half")
     assert checkpoint.load_newest(tmp_path) == (None, [])
     checkpoint.save(tmp_path, 4, {})
@@ -637,13 +683,15 @@ def test_a_killed_writer_leaves_nothing_for_good(tmp_path: Path) -> None:
 
 
 def test_an_extended_run_is_the_longer_one(tmp_path: Path) -> None:
-    """Bit for bit and by name, dropout and moments included; the shorter one stays as it is."""
+    """F-79: bit for bit and by name, dropout and moments included; the shorter one stays as it is."""
     words = ("schedule=constant", "schedule.warmup=2", "model.dropout=0.1", "trainer.checkpoint_every=3")
     _, short = run(*words, "trainer.steps=6", "trainer.eval_every=3", f"out={tmp_path}")
     resume = (f"resume={short.path}", f"out={tmp_path}")
     code, longer = run_exactly(*resume, "trainer.steps=12")
     assert (code, longer.status["status"], longer.status["step"]) == (0, "finished", 12)
     assert [(event["kind"], event["step"]) for event in longer.events] == [("extended", 6), ("resume", 6)]
+    assert longer.events[0]["message"] == f"goes on from step 6 of {short.run_id}: 12 steps instead of 6"
+    assert (longer.config["trainer"]["steps"], longer.config["resume"]) == (12, str(short.path))
     assert [row["step"] for row in metrics(short.path)] == list(range(1, 7))
     _, whole = run(*words, "trainer.steps=12", "trainer.eval_every=3", f"out={tmp_path / 'whole'}")
     assert longer.run_id == whole.run_id != short.run_id

@@ -18,10 +18,11 @@ from modernllm.config.build import resolve
 from modernllm.config.compose import compose_with_choices
 from modernllm.experiment import make_trainer
 from modernllm.precision import Precision
-from modernllm.preparation import Asked, prepare_run
+from modernllm.preparation import Asked, Prepared, prepare_run
 from modernllm.report.console import Console
 from modernllm.runs.directory import RunDirectory
 from modernllm.runs.recorder import Recorder
+from modernllm.trainer import Trainer
 
 Loop = Callable[[int], None]
 
@@ -76,26 +77,33 @@ def _tokens_per_step(size: str) -> int:
 
 def _entrants(size: str, precision: Precision, folder: Path) -> Iterator[tuple[str, Loop]]:
     """Our trainer first, then the plain loop of the same model, then the peers of the same width and depth."""
-    cfg, choices = compose_with_choices(_overrides(size, precision))
-    asked = Asked({group: str(choice) for group, choice in choices.items()}, choices, {})
-    prepared = prepare_run(resolve(cfg), asked)
-    directory = RunDirectory(folder / "run")
-    directory.acquire()
-    console = Console(1, rich.console.Console(file=io.StringIO()))
-    trainer = make_trainer(prepared, Recorder(directory, prepared.logger, console))
-    trainer.model.train()
+    prepared, trainer = silent_trainer(_overrides(size, precision), folder / "run")
 
     def train(n_steps: int) -> None:
         trainer.clock = time.perf_counter()
         for _ in range(n_steps):
-            trainer.unread.append(trainer.train_step())
-            trainer.step += 1
-            trainer.read_back()
+            trainer.advance()
 
     yield "trainer", train
-    again = prepare_run(resolve(cfg), asked)
+    again = _prepared(_overrides(size, precision))
     yield "plain loop, same model", plain_loop(*ours(again.model), again.windows, precision)
     shape = prepared.config["model"]
     sizes = [shape[key] for key in ("vocab_size", "dim", "n_layers", "n_heads", "context_length")]
     for name, make in PEERS.items():
         yield name, plain_loop(*make(*sizes), prepared.windows, precision)
+
+
+def silent_trainer(words: list[str], folder: Path) -> tuple[Prepared, Trainer]:
+    """A trainer of these overrides before its first step, that records into `folder` and says nothing."""
+    prepared = _prepared(words)
+    directory = RunDirectory(folder)
+    directory.acquire()
+    console = Console(1, rich.console.Console(file=io.StringIO()))
+    trainer = make_trainer(prepared, Recorder(directory, prepared.logger, console))
+    trainer.model.train()
+    return prepared, trainer
+
+
+def _prepared(words: list[str]) -> Prepared:
+    cfg, choices = compose_with_choices(words)
+    return prepare_run(resolve(cfg), Asked({group: str(choice) for group, choice in choices.items()}, choices, {}))

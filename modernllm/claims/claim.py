@@ -94,6 +94,8 @@ class Claim(Part):
     """Whether depth, scale of the start, learning rate and warm-up reach what theory calls critical."""
     cells: dict[Name, CellOf] = {"main": CellOf(main=True)}
     matching: Literal["none", "params", "flops", "cache"] = "none"
+    knobs: dict[Name, Name] = {}
+    """By arm: the key that matching turns, where it is not the width of the feed-forward."""
     unlike: list[Name] = []
     """Keys beside the arms' own overrides that may differ between arms: declared, so that preflight lets them."""
     probes: dict[Name, Probe] = {}
@@ -135,6 +137,8 @@ class Claim(Part):
             if (contrast.needy is not None) != (self.kind == "interaction"):
                 form = "needy and robust" if self.kind == "interaction" else "variant and reference"
                 raise ValueError(f"contrasts.{name}: kind={self.kind} compares {form}")
+        if strange := set(self.knobs) - set(self.arms):
+            raise ValueError(f"knobs: no arm {', '.join(sorted(strange))}")
         unused = set(self.arms) - {arm for contrast in self.contrasts.values() for arm in contrast.arms}
         if unused:
             raise ValueError(f"arms: {', '.join(sorted(unused))} stands in no contrast")

@@ -65,7 +65,7 @@ class Flow:
         self.ledger.freeze(self.claim)
         beside = self.facts() | facts
         if self.claim.kind != "exact":
-            beside |= {"preflight": self.certify()}
+            beside |= {"fairness": self.equalise(), "preflight": self.certify()}
         if self.claim.kind == "exact":
             found = exact_findings(self.claim)
         elif self.claim.kind == "cost":
@@ -83,6 +83,24 @@ class Flow:
                 facts=beside,
             )
         )
+
+    def equalise(self) -> dict[str, Any]:
+        """Costs of the arms in every cell, matched as the claim says; in `fairness.json`, the main cell's on screen.
+        ValueError where they cannot be made equal.
+        """
+        from modernllm.claims.fairness import match
+
+        found = {}
+        for cell in self.claim.cells:
+            arms = {arm: self.study.planned(cell, arm) for arm in self.claim.arms}
+            fair = match(arms, self.claim.matching, knobs=self.claim.knobs, unlike=self.claim.unlike)
+            self.study.match(cell, fair.overrides)
+            found[cell] = fair
+        write_json(self.folder / "fairness.json", {cell: fair.to_json() for cell, fair in found.items()})
+        main = next(cell for cell, of in self.claim.cells.items() if of.main)
+        for line in found[main].lines():
+            self.say(line)
+        return {"matching": self.claim.matching, "mismatch": found[main].mismatch}
 
     def certify(self) -> dict[str, str]:
         """The hash of each cell's certificate; all of it in `certificate.json`. Refused where one did not pass."""

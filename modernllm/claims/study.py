@@ -147,6 +147,11 @@ class Study:
                 make = gain if self.claim.kind == "stability" else excess
                 yield make(name, measure, variant=of.variant, reference=of.reference)
 
+    def match(self, cell: str, overrides: dict[str, list[str]]) -> None:
+        """Give the arms of a cell what makes them equal in cost; what was planned without it is forgotten."""
+        self.matched[cell] = overrides
+        self._planned = {key: run for key, run in self._planned.items() if key.cell != cell}
+
     def planned(self, cell: str, arm: str) -> Planned:
         """One arm in a cell, at the first rate and seed of the plan."""
         rates = self.lrs(cell)

@@ -45,7 +45,17 @@ def check(cfg: DictConfig | Mapping[str, Any]) -> None:
 
 def check_nodes(sections: Mapping[str, Any]) -> None:
     """`check` of these plain sections alone; only classes of modernllm and torch may be named."""
-    if problems := list(_nodes(dict(sections), "", [])):
+    problems: list[str] = []
+    problems += _nodes(_plain(OmegaConf.create(dict(sections)), "", problems), "", [])
+    if problems:
+        raise ConfigError.of(problems)
+
+
+def check_settings(values: Mapping[str, Any]) -> None:
+    """`check` of those of these values that belong to no group."""
+    hints = get_type_hints(Settings, include_extras=True)
+    found = [problem(key, value, hints[key]) for key, value in values.items() if key in hints]
+    if problems := [each for each in found if each]:
         raise ConfigError.of(problems)
 
 

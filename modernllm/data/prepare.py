@@ -1,8 +1,8 @@
 """Text to token files, once: flat arrays on disk that every run, arm and seed reads.
 
-A folder of the cache holds `train.bin`, `validation.bin` and `meta.json`. Its name is the hash of everything
-that shaped it: content of the corpus, split rule and share, the tokenizer's mapping, this format. The sources
-are read and hashed at every call, so a changed byte is a new folder and nothing stale is ever served.
+A folder of the cache holds `train.bin`, `validation.bin` and `meta.json`, which has their hashes. Its name is the
+hash of everything that shaped it: content of the corpus, split rule and share, the tokenizer's mapping, this format.
+The sources are read and hashed at every call, so a changed byte is a new folder and nothing stale is ever served.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from modernllm.data.cache import default_cache, key_of, locked, writing
+from modernllm.data.cache import default_cache, key_of, locked, write_whole, writing
 from modernllm.data.corpus import Corpus, Document, Side
 from modernllm.data.split import RULE, RULE_CUT, RULE_GIVEN, Split, split_documents
 from modernllm.data.tokenizers import Tokenizer, TokenizerRecipe
@@ -113,15 +114,30 @@ def _open(folder: Path, side: Side, meta: dict[str, Any], tokenizer: Tokenizer) 
 
 
 def _read_meta(folder: Path) -> dict[str, Any] | None:
-    """The sidecar, if both files are as long as it says; None if the folder must be built (again)."""
+    """The sidecar, if both files are what it says; None if the folder must be built (again)."""
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         width = np.dtype(meta["dtype"]).itemsize
         sizes = {side: (folder / f"{side}.bin").stat().st_size for side in SIDES}
-        whole = all(sizes[side] == meta[side]["tokens"] * width for side in SIDES)
+        whole = all(sizes[side] == meta[side]["tokens"] * width for side in SIDES) and _as_written(folder, meta)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return meta if whole else None
+
+
+def _as_written(folder: Path, meta: dict[str, Any]) -> bool:
+    """Whether both files have their hashes: looked at once for every time that they were modified."""
+    files = {side: folder / f"{side}.bin" for side in SIDES}
+    seen, modified = folder / "verified.json", json.dumps({side: files[side].stat().st_mtime_ns for side in SIDES})
+    if seen.exists() and seen.read_text(encoding="utf-8") == modified:
+        return True
+    for side in SIDES:
+        with files[side].open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != meta[side]["sha256"]:
+                return False
+    with suppress(OSError):  # a cache that is only read is hashed every time
+        write_whole(seen, modified.encode())
+    return True
 
 
 def _build(corpus: Corpus, identity: dict[str, str], split: LazySplit, tokenizer: Tokenizer, folder: Path) -> None:

@@ -15,6 +15,9 @@ class Windows:
 
     The draw depends on (seed, step) and the number of tokens alone, so every arm of a comparison sees the
     same batches, however they are cut into micro-batches and ranks, and a resumed run goes on where it was.
+
+    There are no epochs, so none has a tail to drop: of n tokens the one at p > 0 is a target in min(p, n - p, `length`,
+    n - `length`) of the n - `length` windows, as often as every other that is not near an end.
     """
 
     def __init__(self, tokens: np.ndarray, length: int, batch_size: int, seed: int, split: str = "train"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from modernllm.sweep.plan import Planned
 
@@ -17,6 +17,7 @@ class Ended:
     reason: str
 
 
+@runtime_checkable
 class Observer(Protocol):
     """Is told what happens to the runs, and may look around at every tick, about twice a second."""
 

@@ -1,8 +1,12 @@
 """What every run needs, imported once in the fork server that all runs are forked from."""
 
 import gc
+import os
+
+import torch._dynamo  # noqa: F401 (the first step of an optimizer imports it, a second that each run would spend)
 
 import modernllm.experiment  # noqa: F401
 
+os.setsid()  # Ctrl-C in a terminal is for the sweep, which passes on what it means
 gc.collect()
 gc.freeze()  # the collector writes to what it visits: pages that it leaves alone stay shared

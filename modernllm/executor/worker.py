@@ -9,17 +9,20 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from modernllm.runs.directory import CONSOLE
 from modernllm.sweep.plan import Planned
 
-BUSY = 75
-"""Exit code: another process is at work on this run (EX_TEMPFAIL of sysexits.h)."""
-CONSOLE = "console.txt"
+BUSY = 256
+"""Another process is at work on this run. No process can end with this code by itself: they stop at 255."""
+LONGEST = 2000
+"""Letters of a reason: a pipe that nobody reads yet takes so many without a halt."""
 PATIENCE = 30.0
 """Seconds that a run has to save itself once its sweep is gone."""
 
@@ -34,19 +37,19 @@ class Surroundings:
 
 
 def work(run: Planned, surroundings: Surroundings, answer: Connection) -> None:
-    """Do the run; its output goes to a file beside its record. Ends the process with the exit code of the run."""
-    os.setsid()  # Ctrl-C is for the sweep, which passes on what it means
+    """Do the run, with its output in a file beside its record; answer with its exit code and what went wrong."""
     os.environ.clear()
     os.environ.update(surroundings.environment)
-    os.chdir(surroundings.folder)
-    run.path.mkdir(parents=True, exist_ok=True)
-    write_to(run.path / CONSOLE)
     threading.Thread(target=follow_the_sweep, daemon=True).start()
-    code, reason = attempt(run, surroundings.threads)
-    answer.send(reason)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # nothing that a run left behind may hold it up or change its code
+    try:
+        os.chdir(surroundings.folder)
+        run.path.mkdir(parents=True, exist_ok=True)
+        write_to(run.path / CONSOLE)
+        code, reason = attempt(run, surroundings.threads)
+    except OSError as error:  # no room and no right to write: there is no file for it either
+        code, reason = 1, str(error)
+    answer.send((code, reason[:LONGEST]))
+    os._exit(min(code, 255))  # nothing that a run left behind may hold it up or change its code
 
 
 def write_to(path: Path) -> None:
@@ -81,13 +84,15 @@ def attempt(run: Planned, threads: int) -> tuple[int, str]:
     config["trainer"] = config["trainer"] | {"threads": config["trainer"]["threads"] or threads}
     try:
         code, done = experiment.run(config, run.asked)
-        print(*result(done), sep="\n")
+        with suppress(OSError):  # the disk is full, and the record is there
+            print(*result(done), sep="\n")
         return code, ""
     except RunningElsewhere as error:
         return BUSY, str(error)
     except KeyboardInterrupt:
         return experiment.SIGNALLED + signal.SIGINT, "interrupted"
     except (Exception, SystemExit) as error:  # whoever leaves the program from inside a run has not finished it
-        traceback.print_exc()
+        with suppress(OSError):
+            traceback.print_exc()
         known = isinstance(error, ValueError | OSError)
         return 1, str(error) if known else f"{type(error).__name__}: {error}"

@@ -64,7 +64,7 @@ class WandbLogger:
         self._directory = directory / "wandb"
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            identity = own_id(self._directory / "id", run_id)
+            identity = agents_id(os.environ) or own_id(self._directory / "id", run_id)
         except OSError as error:
             self._problem(f"tracker lost: {error}; the local record is complete")
             return
@@ -139,6 +139,11 @@ def shorten(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     return f"{text[: limit - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def agents_id(environment: Mapping[str, str]) -> str:
+    """The id that `wandb agent` has given to the run that it starts; "" without an agent."""
+    return environment.get("WANDB_RUN_ID", "") if "WANDB_SWEEP_ID" in environment else ""
 
 
 def own_id(file: Path, run_id: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import rich.console
 from rich.live import Live
@@ -12,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from modernllm.executor import Ended
-from modernllm.report.table import varying
+from modernllm.experiment import FINISHED, NONFINITE
+from modernllm.report.varying import varying
 from modernllm.runs.directory import RunDirectory
 from modernllm.runs.progress import progress
 from modernllm.sweep.plan import Planned
@@ -20,6 +23,9 @@ from modernllm.sweep.plan import Planned
 LOG_SECONDS = 30.0
 RECENT = 8
 """Runs that ended, of which a terminal shows the last ones."""
+STATE_WIDTH = 42
+"""Columns for what is said of a run beside its name."""
+STOPPED = {code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, 128 + number)}
 
 
 class LiveTable:
@@ -34,10 +40,10 @@ class LiveTable:
             or run.run_id
             for row, run in enumerate(runs)
         }
-        self.queued, self.skipped = len(runs), skipped
-        self.running: dict[str, tuple[Planned, float]] = {}
+        self.wanted, self.skipped = len(runs), skipped
+        self.running: dict[Path, Planned] = {}
         self.finished: list[tuple[Planned, str, str]] = []
-        self.reasons: dict[str, tuple[str, str]] = {}
+        self.reasons: dict[Path, tuple[str, str]] = {}
         self.logged = time.monotonic()
         self.live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
 
@@ -51,30 +57,36 @@ class LiveTable:
             self.live.stop()
 
     def waiting(self, run: Planned, reason: str) -> None:
+        self.running.pop(run.path, None)
         self._say(f"{self.names[run.path]}: waits, {reason}")
 
     def started(self, run: Planned) -> None:
-        self.queued -= 1
-        self.running[run.run_id] = (run, time.monotonic())
+        self.running[run.path] = run
         if not self.live:
             self._say(f"start  {self.names[run.path]}")
 
     def ended(self, run: Planned, how: Ended) -> None:
-        self.running.pop(run.run_id, None)
+        self.running.pop(run.path, None)
         status = RunDirectory(run.path).status()
         word = how_it_ended(status, how)
         loss = status.get("val_loss")
-        number = f"val loss {loss:.3f}" if isinstance(loss, float) else ""
-        self.finished.append((run, word, how.reason or number))
-        self.reasons[run.run_id] = (word, how.reason)
+        note = (
+            how.reason.partition("\n")[0]
+            if word == "failed"
+            else f"val loss {loss:.3f}"
+            if isinstance(loss, float)
+            else ""
+        )
+        self.finished.append((run, word, note))
+        self.reasons[run.path] = (word, how.reason if word == "failed" else "")
         if not self.live:
-            self._say(f"end    {self.names[run.path]}: {word}  {how.reason or number}  ({self._counts()})")
+            self._say(f"end    {self.names[run.path]}: {word}  {note}  ({self._counts()})")
 
     def tick(self) -> None:
         if self.live:
             self.live.update(self._table(), refresh=True)
         elif time.monotonic() - self.logged > LOG_SECONDS:
-            for run, _ in self.running.values():
+            for run in self.running.values():
                 self._say("       " + "  ".join([self.names[run.path], *self._state(run)]))
             self.logged = time.monotonic()
 
@@ -83,9 +95,10 @@ class LiveTable:
 
     def _counts(self) -> str:
         words = Counter(word for _, word, _ in self.finished)
-        told = ", ".join(f"{number} {word}" for word, number in words.items())
-        left = f"{len(self.running)} running, {self.queued} to go"
-        return f"{told}; {left}" if told else left
+        told = [f"{number} {word}" for word, number in words.items()]
+        to_go = self.wanted - len(self.running) - len(self.finished)
+        done_before = [f"{self.skipped} done before"] if self.skipped else []
+        return ", ".join([*told, f"{len(self.running)} running", f"{to_go} to go", *done_before])
 
     def _state(self, run: Planned) -> tuple[str, str, str]:
         """Step, loss and time left of a run at work."""
@@ -98,15 +111,20 @@ class LiveTable:
 
     def _table(self) -> Table:
         table = Table(show_header=False, box=None, pad_edge=False, caption=self._counts(), caption_justify="left")
+        table.add_column(no_wrap=True, overflow="ellipsis", max_width=max(10, self.console.width - STATE_WIDTH))
+        for _ in range(3):
+            table.add_column(no_wrap=True, overflow="ellipsis")
         for run, word, note in self.finished[-RECENT:]:
             table.add_row(Text(self.names[run.path]), word, Text(note), "", style="dim")
-        for run, _ in self.running.values():
+        for run in self.running.values():
             table.add_row(Text(self.names[run.path]), *map(Text, self._state(run)))
         return table
 
 
-def how_it_ended(status: dict[str, object], how: Ended) -> str:
+def how_it_ended(status: Mapping[str, object], how: Ended) -> str:
     """The outcome of a run that came to its end; else failed, or interrupted where the same command goes on."""
-    if status.get("status") == "finished":
+    if how.code in STOPPED:
+        return "interrupted"
+    if status.get("status") == "finished" and how.code in (FINISHED, NONFINITE):
         return str(status.get("outcome") or "undecided")
-    return "interrupted" if how.code > 128 or how.code in (-15, -2) else "failed"
+    return "failed"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from modernllm.data.prepare import TokenizedCorpus
+from modernllm.position.loudness import EVEN
 from modernllm.report.table import sparkline
 from modernllm.runs.record import Run
 
@@ -34,6 +35,20 @@ def opening(identity: dict[str, Any], config: dict[str, Any], data: TokenizedCor
         yield f"! {data.note}"
     for group, choice in identity["dead_switches"].items():
         yield f"! {group}={choice} is read by nothing here: any other choice gives the same run"
+    yield from uneven_start(identity)
+
+
+def uneven_start(identity: dict[str, Any]) -> Iterator[str]:
+    """Positions that start much louder or quieter than tokens: whoever compares encodings compares that too."""
+    ratio, choices = identity["position_loudness"], identity["choices"]
+    if ratio is None or 1 / EVEN <= ratio <= EVEN:
+        return
+    size = f"{ratio:.1f} times as large as" if ratio > 1 else f"{1 / ratio:.1f} times smaller than"
+    yield (
+        f"! position={choices['position']} starts with vectors {size} those of the tokens (embedding="
+        f"{choices['embedding']} head={choices['head']} init={choices['init']}): "
+        f"embedding={'normed' if ratio > 1 else 'plain'} makes them alike"
+    )
 
 
 def result(run: Run) -> Iterator[str]:
@@ -53,14 +68,26 @@ def result(run: Run) -> Iterator[str]:
         if status["progress"] is not None:
             progress = round(status["progress"], 2) + 0.0  # no -0.00
             yield f"progress from the unigram floor (0) to the bigram floor (1): {progress:.2f}"
-    else:
-        yield from (f"! {event['message']}" for event in run.events if event["kind"] == "nonfinite")
+    yield from mishaps(run)
     finite = [loss for loss in run.losses if math.isfinite(loss)] or [0.0]
     yield f"loss  {sparkline(run.losses, min(finite), max(finite), 60)}"
     yield (
         f"{status['tokens']:,} tokens at {status['tokens_per_s']:,.0f} tokens/s; gradients clipped in "
         f"{status['clipped_share']:.0%} of the steps"
     )
+
+
+def mishaps(run: Run) -> Iterator[str]:
+    """What was not finite, where that began, and how to see it again; of skipped steps the first."""
+    for event in run.events:
+        if event["kind"] == "nonfinite" or (event["kind"] == "skipped" and "where" in event):
+            yield f"! {event['message']}"
+            kept = event.get("bundle", {"file": None})
+            if kept["file"]:
+                yield f"  again, operator by operator: python scripts/replay.py {shlex.quote(str(run.path))}"
+                yield f"  (from {kept['megabytes']} MB in {kept['file']})"
+            elif "reason" in kept:
+                yield f"  it cannot be replayed: {kept['reason']}"
 
 
 def epilogue(run: Run) -> Iterator[str]:

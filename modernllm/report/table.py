@@ -6,12 +6,14 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import rich.console
 from rich.table import Table
 from rich.text import Text
 
-from modernllm.runs.record import Run
+from modernllm.report.varying import varying
+from modernllm.runs.record import Run, load_run
 
 BARS = "▁▂▃▄▅▆▇█"
 IN_WORDS = 8
@@ -62,16 +64,22 @@ class Row:
     def of(cls, run: Run) -> Row:
         return cls(run.identity["overrides"], run, run.word)
 
+    @classmethod
+    def read(cls, path: Path, overrides: Mapping[str, str], word: str, reason: str) -> Row:
+        """The row of a run from its folder; `word` and `reason` are what the sweep saw of it, if it ran it."""
+        try:
+            run = load_run(path)
+        except FileNotFoundError:
+            return cls(overrides, None, word or "not run", reason)
+        except (ValueError, OSError) as error:
+            return cls(overrides, None, "damaged", str(error))
+        if word != "failed" and run.word != "failed":
+            return cls(overrides, run, run.word)
+        return cls(overrides, run, "failed", reason or str(run.status.get("reason") or ""))
+
     @property
     def val_loss(self) -> float:
         return self.run.val_loss if self.run else math.nan
-
-
-def varying(asked: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """The keys in which what was asked for differs, each with its value in every run."""
-    keys = dict.fromkeys(key for overrides in asked for key in overrides)
-    values = {key: [overrides.get(key, "") for overrides in asked] for key in keys}
-    return {key: column for key, column in values.items() if len(set(column)) > 1}
 
 
 def names(rows: Sequence[Row]) -> dict[str, list[str]]:
@@ -88,16 +96,11 @@ def sweep_table(rows: Sequence[Row], console: rich.console.Console) -> None:
     # one scale for all curves: first steps, and runs that blow up, lie far above the floor and would flatten the rest
     low = min(finite, default=0.0)
     high = 1.15 * max(floors["unigram"], low)
-    table = Table(show_edge=False, pad_edge=False)
-    for key in named:
-        table.add_column(key.rpartition(".")[2])
-    for heading in ("outcome", "val loss", "loss by step", "gradient norm by depth"):
-        table.add_column(heading, justify="right" if heading == "val loss" else "left", no_wrap=True)
-    for number, row in enumerate(rows):
-        values = (Text(column[number]) for column in named.values())  # a string would be read as markup
-        loss = f"{row.val_loss:.2f}" if math.isfinite(row.val_loss) else "-"
-        shapes = (sparkline(row.run.losses, low, high, 16), by_depth(row.run)) if row.run else ("", "")
-        table.add_row(*values, row.word, loss, *shapes)
+    curves = [(sparkline(row.run.losses, low, high, 16), by_depth(row.run)) if row.run else ("", "") for row in rows]
+    table = _table(rows, named, curves)
+    unbounded = console.options.update(max_width=10_000)
+    if console.measure(table, options=unbounded).maximum > console.width:  # what the runs are called matters more
+        table = _table(rows, named, [])
     console.print(table)
     if len({run.identity["corpus"] + run.identity["tokenizer"] for run in runs}) == 1:
         console.print(f"unigram floor {floors['unigram']:.2f}, bigram floor {floors['bigram']:.2f} nats/token")
@@ -105,11 +108,24 @@ def sweep_table(rows: Sequence[Row], console: rich.console.Console) -> None:
         told = [" ".join(column[number] for column in named.values()) for number in range(len(rows))]
         words = (f"{name} {row.word} {row.val_loss:.2f}" for name, row in zip(told, rows, strict=True))
         console.print(" | ".join(words), style="bold", markup=False, emoji=False, soft_wrap=True)
-    for row in rows:
+    for number, row in enumerate(rows):
         if row.reason:
-            asked = " ".join(f"{key}={value}" for key, value in row.overrides.items()) or "default"
-            line = f"{row.word}: {asked}: {row.reason}"
+            asked = " ".join(f"{key}={column[number]}" for key, column in named.items() if column[number])
+            line = ": ".join(filter(None, [row.word, asked, row.reason.splitlines()[0]]))
             console.print(line, style="bold red", markup=False, emoji=False, soft_wrap=True)
+
+
+def _table(rows: Sequence[Row], named: Mapping[str, Sequence[str]], curves: Sequence[tuple[str, str]]) -> Table:
+    table = Table(show_edge=False, pad_edge=False)
+    for key in named:
+        table.add_column(key.rpartition(".")[2], overflow="fold")
+    for heading in ("outcome", "val loss", *(("loss by step", "gradient norm by depth") if curves else ())):
+        table.add_column(heading, justify="right" if heading == "val loss" else "left", no_wrap=True)
+    for number, row in enumerate(rows):
+        values = (Text(column[number]) for column in named.values())  # a string would be read as markup
+        loss = f"{row.val_loss:.2f}" if math.isfinite(row.val_loss) else "-"
+        table.add_row(*values, row.word, loss, *(curves[number] if curves else ()))
+    return table
 
 
 def sweep_suggestions(runs: Sequence[Run], words: Sequence[str]) -> list[str]:

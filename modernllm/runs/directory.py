@@ -16,6 +16,14 @@ from typing import Any, TextIO
 import yaml
 from filelock import FileLock, Timeout
 
+RECORDS = ("metrics.jsonl", "telemetry.jsonl", "events.jsonl")
+"""What grows with the steps of a run, and is cut where a resumed one goes on."""
+CONSOLE = "console.txt"
+"""What a run of a sweep would have said on a terminal."""
+
+SILENCE = 60.0
+"""Seconds without a heartbeat after which a run is taken for dead where its lock cannot be tried."""
+
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -90,11 +98,12 @@ class RunningElsewhere(RuntimeError):
 
 
 class RunDirectory:
-    """`config.yaml run.json metrics.jsonl events.jsonl status.json checkpoints/`, held by one process at a time."""
+    """`config.yaml run.json`, what RECORDS name, `status.json checkpoints/ nonfinite/`, held by one process."""
 
     def __init__(self, path: Path):
         self.path = path
         self.checkpoints = path / "checkpoints"
+        self.nonfinite = path / "nonfinite"
         self._lock = FileLock(path / ".lock")
         self._files: dict[str, TextIO] = {}
         self._beat = 0.0
@@ -109,16 +118,18 @@ class RunDirectory:
         except ValueError:  # what a run was doing is lost with it, not what it recorded
             status = {}
         status.setdefault("status", "interrupted")
-        if status["status"] == "running" and not self._lock.is_locked and self._is_free():
+        if status["status"] == "running" and not self._lock.is_locked and self._is_free(status):
             status["status"] = "interrupted"
         return status
 
-    def _is_free(self) -> bool:
+    def _is_free(self, status: dict[str, Any]) -> bool:
         try:
             with self._lock.acquire(timeout=0):
                 return True
         except Timeout:
             return False
+        except OSError:  # nobody may write here, or not we: whoever is at work is heard of
+            return time.time() - float(status.get("time", 0)) > SILENCE
 
     def acquire(self) -> None:
         """Take the run, or raise RunningElsewhere. A dead process holds nothing."""
@@ -142,8 +153,10 @@ class RunDirectory:
     def clear(self) -> None:
         """Forget an earlier run of the same configuration."""
         for path in self.path.iterdir():
-            if path.is_dir():
+            if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
+            elif path.name == CONSOLE:
+                os.truncate(path, 0)  # this process may be writing to it
             elif path.name != ".lock":
                 path.unlink()
 
@@ -154,6 +167,9 @@ class RunDirectory:
 
     def metrics(self, row: dict[str, Any]) -> None:
         self._append("metrics.jsonl", row)
+
+    def telemetry(self, row: dict[str, Any]) -> None:
+        self._append("telemetry.jsonl", row)
 
     def event(self, kind: str, step: int, message: str, **details: Any) -> dict[str, Any]:
         event = {"step": step, "kind": kind, "message": message, **details}
@@ -183,15 +199,21 @@ class RunDirectory:
     def truncate(self, step: int) -> None:
         """Drop what was recorded after `step`, from where a resumed run goes on (and a line torn by a kill)."""
         self._close()  # what is open would go on in the file that is replaced
-        for name in ("metrics.jsonl", "events.jsonl"):
+        for name in RECORDS:
             path = self.path / name
             if path.exists():
                 rows = [row for row in read_rows(path) if row["step"] <= step]
                 write_atomically(path, "".join(json.dumps(to_json(row), allow_nan=False) + "\n" for row in rows))
+        for path in self.nonfinite.glob("step-*.pt"):
+            if int(path.stem.removeprefix("step-")) > step:
+                path.unlink()
 
     def rows(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """What was recorded: metrics, events."""
         return read_rows(self.path / "metrics.jsonl"), read_rows(self.path / "events.jsonl")
+
+    def telemetry_rows(self) -> list[dict[str, Any]]:
+        return read_rows(self.path / "telemetry.jsonl")
 
     def mark(self, status: str, **details: Any) -> None:
         """Replace status.json."""

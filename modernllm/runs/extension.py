@@ -12,7 +12,7 @@ from typing import Any
 from modernllm import checkpoint
 from modernllm.config.build import build
 from modernllm.config.check import check
-from modernllm.runs.directory import RunDirectory
+from modernllm.runs.directory import RECORDS, RunDirectory
 from modernllm.runs.identity import RUN_LEVEL, WATCHING
 from modernllm.runs.record import Run, load_run
 
@@ -41,11 +41,13 @@ class Extension:
         source = checkpoint.path_of(self.origin.path / "checkpoints", self.step)
         directory.checkpoints.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, directory.checkpoints)
-        for name in ("metrics.jsonl", "events.jsonl"):
+        for name in RECORDS:
             if (self.origin.path / name).exists():
                 shutil.copy2(self.origin.path / name, directory.path)
         directory.truncate(self.step)
-        directory.event("extended", self.step, f"goes on from step {self.step} of {self.origin.run_id}")
+        old, new = self.origin.config["trainer"]["steps"], self.config["trainer"]["steps"]
+        message = f"goes on from step {self.step} of {self.origin.run_id}: {new} steps instead of {old}"
+        directory.event("extended", self.step, message)
 
 
 def extend(folder: str, composed: Mapping[str, Any], overrides: Mapping[str, str]) -> Extension:

@@ -26,13 +26,13 @@ def progress(run: Path) -> Progress | None:
         with (run / "metrics.jsonl").open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
             lines = file.read().split(b"\n")
-    except FileNotFoundError:
+    except OSError:
         return None
     for line in reversed(lines[:-1]):  # what follows the last newline is still being written
         try:
             row = from_json(json.loads(line))
-        except ValueError:  # cut at its start by the tail
+            if "grad_norm" in row:
+                return Progress(row["step"], row["loss"], row["tokens_per_s"])
+        except (ValueError, KeyError, TypeError):  # cut at its start by the tail, or damaged
             continue
-        if "grad_norm" in row:
-            return Progress(row["step"], row["loss"], row["tokens_per_s"])
     return None

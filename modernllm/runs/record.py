@@ -17,8 +17,8 @@ from modernllm.runs.directory import RunDirectory, read_json
 
 @dataclass(frozen=True)
 class Run:
-    """`config` rebuilds it, `identity` says what it was made of (run.json), `metrics` and `events` what happened,
-    `status` how it stands.
+    """`config` rebuilds it, `identity` says what it was made of (run.json), `metrics`, `telemetry` and `events` what
+    happened, `status` how it stands.
     """
 
     path: Path
@@ -27,6 +27,7 @@ class Run:
     metrics: list[dict[str, Any]] = field(repr=False)
     events: list[dict[str, Any]] = field(repr=False)
     status: dict[str, Any]
+    telemetry: list[dict[str, Any]] = field(repr=False, default_factory=list)
 
     @property
     def run_id(self) -> str:
@@ -69,7 +70,7 @@ class Run:
         if content is None:
             raise FileNotFoundError(f"{self.path} has no checkpoint that can be read")
         model, _ = build_model(self.config["model"])
-        model.load_state_dict(content["model"])
+        checkpoint.restore(model, content["model"])
         return model.eval()
 
 
@@ -85,18 +86,35 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
+IDENTITY = ("run_id", "choices", "overrides", "floors", "corpus", "tokenizer")
+"""What is asked of every run.json that is read."""
+
+
+def read_identity(path: Path) -> dict[str, Any]:
+    """ValueError, naming the file, if it says of no run what it is made of."""
+    identity = read_json(path)
+    if missing := [key for key in IDENTITY if key not in identity]:
+        raise ValueError(f"{path} is damaged: it has no {', no '.join(missing)}; overwrite=true runs it again")
+    return identity
+
+
 def load_run(path: str | Path) -> Run:
-    """Read a run folder. FileNotFoundError, naming the folder, if it is none."""
+    """Read a run folder. FileNotFoundError, naming the folder, if it is none; ValueError, naming the file, if it is
+    damaged.
+    """
     path = Path(path).expanduser()
     missing = [name for name in ("config.yaml", "run.json", "status.json") if not (path / name).exists()]
     if missing:
         raise FileNotFoundError(f"{path} is no run folder: it has no {', no '.join(missing)}")
     metrics, events = RunDirectory(path).rows()
+    if any("step" not in row for row in metrics):
+        raise ValueError(f"{path / 'metrics.jsonl'} is damaged: a row has no step; overwrite=true runs it again")
     return Run(
         path=path,
         config=read_config(path / "config.yaml"),
-        identity=read_json(path / "run.json"),
+        identity=read_identity(path / "run.json"),
         metrics=metrics,
         events=events,
         status=RunDirectory(path).status(),
+        telemetry=RunDirectory(path).telemetry_rows(),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from modernllm.logger import Logger
@@ -23,8 +24,11 @@ class Recorder:
         self._tell(row["step"])
 
     def telemetry(self, row: dict[str, Any]) -> None:
-        self.directory.metrics(row)
-        self.logger.log(row)
+        """Of layers; what is of single tensors stays in the directory, and so does a number that is not finite, since a
+        tracker would keep it as the last.
+        """
+        self.directory.telemetry(row)
+        self.logger.log(_finite({key: value for key, value in row.items() if key != "tensors"}))
 
     def evaluation(self, row: dict[str, Any]) -> None:
         self.directory.metrics(row)
@@ -53,3 +57,12 @@ class Recorder:
     def finish(self, summary: dict[str, Any], failed: bool) -> None:
         self.logger.finish(summary, failed)
         self._tell(summary.get("step", 0))
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    found = {key: _finite(value) if isinstance(value, dict) else value for key, value in values.items()}
+    return {key: value for key, value in found.items() if value != {} and not _is_sick(value)}
+
+
+def _is_sick(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from modernllm.runs.directory import RunDirectory
+from modernllm.runs.progress import progress
+from modernllm.runs.record import read_identity
+
+RECORD = ("config.yaml", "run.json", "status.json")
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,29 @@ def runs_in(study: Path) -> list[Entry]:
     if not study.is_dir():
         raise FileNotFoundError(f"{study}: no such folder; a study is a folder of runs, as runs/default")
     return [Entry(path, RunDirectory(path).status()) for path in sorted(study.iterdir()) if is_run(path)]
+
+
+def others_in(study: Path) -> list[Path]:
+    """What stands in a study and is no run."""
+    return [path for path in sorted(study.iterdir()) if not is_run(path)]
+
+
+def damage(entry: Entry) -> str:
+    """What is wrong with the record of a run that is not at work, as far as a glance tells; "" if nothing."""
+    if entry.word == "running":
+        return ""
+    missing = [name for name in RECORD if not (entry.path / name).exists()]
+    if missing:
+        return f"it has no {', no '.join(missing)}"
+    try:
+        name = read_identity(entry.path / "run.json")["run_id"]
+    except (OSError, ValueError) as error:
+        return str(error)
+    if name != entry.path.name:
+        return f"it is the record of {name}"
+    if entry.status.get("status") == "finished" and progress(entry.path) is None:
+        return "it is finished and has no steps"
+    return "" if "time" in entry.status else "its status.json is damaged"
 
 
 def studies_in(out: Path) -> Iterator[Path]:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from modernllm.report.table import varying
+from modernllm.report.varying import varying
 from modernllm.runs.directory import read_json
 from modernllm.runs.identity import code_state
-from modernllm.sweep.plan import Plan, Planned
+from modernllm.runs.record import read_identity
+from modernllm.sweep.plan import Plan
 
 SHOWN = 5
 """Runs that a sentence names."""
 
 
 def summary(plan: Plan) -> str:
-    """`12 runs: 3 finished, 1 to go on with, 8 to start`."""
+    """`12 runs: 3 finished already, 1 to go on with, 8 to run`."""
     going_on = plan.of("interrupted") + (plan.of("failed") if plan.retry else [])
-    done, elsewhere = len(plan.done), len(plan.of("running"))
+    done, elsewhere = len(plan.done), 0 if plan.overwrite else len(plan.of("running"))
     failed = 0 if plan.retry or plan.overwrite else len(plan.of("failed"))
     new = len(plan.todo) - (0 if plan.overwrite else len(going_on) + elsewhere)
     parts = {
@@ -41,17 +44,22 @@ def notes(plan: Plan) -> Iterator[str]:
 
 def repeated(plan: Plan) -> Iterator[str]:
     """Jobs that are one run: asked for twice, or different only in what nothing reads there."""
-    same: dict[Path, list[Planned]] = defaultdict(list)
-    for run in plan.runs:
-        same[run.path].append(run)
-    for runs in same.values():
-        if len(runs) > 1:
-            differ = varying([run.asked.overrides for run in runs])
-            idle = [key for key in differ if key in runs[0].dead]
-            why = f"nothing reads {', '.join(idle)} there" if idle else "they resolve to the same values"
-            words = list(dict.fromkeys(run.words for run in runs))
-            named = " and ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")
-            yield f"{len(runs)} of the jobs are one run ({why if differ else 'they are equal'}): {named}"
+    columns = varying([run.asked.overrides for run in plan.runs])
+    same: dict[Path, list[int]] = defaultdict(list)
+    for place, run in enumerate(plan.runs):
+        same[run.path].append(place)
+    found = [places for places in same.values() if len(places) > 1]
+    for places in found[:SHOWN]:
+        names = [" ".join(f"{key}={column[place]}" for key, column in columns.items()) for place in places]
+        names = list(dict.fromkeys(names))
+        differ = varying([plan.runs[place].asked.overrides for place in places])
+        idle = [key for key in differ if key in plan.runs[places[0]].dead]
+        why = f"nothing reads {', '.join(idle)} there" if idle else "they resolve to the same values"
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        named = f": {' and '.join(names[:SHOWN])}{more}" if names != [""] else ""
+        yield f"{len(places)} of the jobs are one run ({why if differ else 'they are equal'}){named}"
+    if len(found) > SHOWN:
+        yield f"and so are those of {len(found) - SHOWN} further runs"
 
 
 def asked_in_vain(plan: Plan) -> Iterator[str]:
@@ -59,34 +67,53 @@ def asked_in_vain(plan: Plan) -> Iterator[str]:
     found = Counter(
         (group, choice) for run in plan.unique for group, choice in run.dead.items() if group in run.asked.overrides
     )
+    varied = varying([run.asked.overrides for run in plan.runs])
     for (group, choice), number in found.items():
-        if group not in varying([run.asked.overrides for run in plan.runs]):
+        if group not in varied:
             yield f"nothing reads {group}={choice} in {number} of the runs: any other choice gives the same run"
 
 
 def other_code(plan: Plan) -> Iterator[str]:
-    """Finished runs that were made by another version of this program."""
+    """Runs that were made, or begun, by another version of this program."""
     here = code_state()["commit"]
-    commits = [
-        read_json(run.path / "run.json")["code"]["commit"] for run in plan.done if (run.path / "run.json").exists()
-    ]
-    others = [commit for commit in commits if commit != here]
-    if others and here:
-        named = ", ".join(sorted({str(commit)[:7] for commit in others}))
-        yield (
-            f"{len(others)} of the finished runs were made by other code ({named}; here {here[:7]}): "
-            "overwrite=true runs them again"
-        )
+    if here is None:
+        return
+    begun = [run for run in plan.todo if not plan.overwrite and plan.status[run.path]]
+    for runs, words in (
+        (plan.done, "of the finished runs were made by other code ({}): overwrite=true runs them again"),
+        (begun, "of the runs to go on with were begun by other code ({}): overwrite=true starts them afresh"),
+    ):
+        commits = [_commit(run.path) for run in runs]
+        others = [commit for commit in commits if commit not in (here, "")]
+        if others:
+            named = ", ".join(sorted({commit[:7] for commit in others}))
+            yield f"{len(others)} " + words.format(f"{named}; here {here[:7]}")
+
+
+def _commit(run: Path) -> str:
+    """Of the code that made a run; "" where that is not known."""
+    try:
+        return str(read_json(run / "run.json").get("code", {}).get("commit") or "")
+    except (OSError, ValueError):
+        return ""
 
 
 def other_text(plan: Plan) -> Iterator[str]:
-    """Runs in the study whose text went by the same name and was another one."""
-    planned = {(run.asked.choices["data"], run.asked.choices["tokenizer"]): run.corpus for run in plan.unique}
-    for study in {run.path.parent for run in plan.unique}:
+    """Runs in the study whose text was asked for in the same words and was another one."""
+    planned = {_text(run.asked.choices, run.asked.overrides): run.corpus for run in plan.unique}
+    for study in dict.fromkeys(run.path.parent for run in plan.unique):
         found = 0
-        for path in sorted(study.glob("*/run.json")):
-            identity = read_json(path)
-            key = (identity["choices"]["data"], identity["choices"]["tokenizer"])
-            found += key in planned and identity["corpus"] != planned[key]
+        for path in study.glob("*/run.json"):
+            with suppress(OSError, ValueError, AttributeError):  # damaged ones are for status.py to tell
+                identity = read_identity(path)
+                key = _text(identity["choices"], identity["overrides"])
+                found += key in planned and identity["corpus"] != planned[key]
         if found:
-            yield f"{found} runs in {study} were made with another text under the same name: they are not these"
+            were = "run in {} was" if found == 1 else "runs in {} were"
+            yield f"{found} {were.format(study)} made with another text under the same name: not one of these"
+
+
+def _text(choices: Mapping[str, str], overrides: Mapping[str, str]) -> tuple[Any, ...]:
+    """The words that a text was asked for in."""
+    about = {key: value for key, value in overrides.items() if key.startswith(("data.", "tokenizer."))}
+    return choices.get("data"), choices.get("tokenizer"), choices.get("size"), *sorted(about.items())

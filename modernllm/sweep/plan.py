@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modernllm.config.errors import ConfigError
+from modernllm.report.varying import varying
 
 if TYPE_CHECKING:
     from torch import nn
@@ -145,14 +146,26 @@ class Plan:
 
 
 def make_plan(jobs: Sequence[tuple[Any, Asked]], retry: bool, overwrite: bool) -> Plan:
-    """ConfigError names every job that cannot be built, each with its words."""
-    planner, runs, problems = Planner(), [], []
-    for cfg, asked in jobs:
+    """ConfigError names every job that cannot be built, by what it does not share with the others."""
+    planner, runs = Planner(), []
+    problems: dict[str, list[str]] = {}
+    names = varying([asked.overrides for _, asked in jobs])
+    for place, (cfg, asked) in enumerate(jobs):
         try:
             runs.append(planner(cfg, asked))
-        except (ValueError, FileNotFoundError) as error:
-            words = " ".join(f"{key}={value}" for key, value in asked.overrides.items())
-            problems.append(f"{words}: {error}" if len(jobs) > 1 else str(error))
+        except (Exception, SystemExit) as error:  # a component may raise what it likes
+            said = str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
+            words = " ".join(f"{key}={column[place]}" for key, column in names.items())
+            problems.setdefault(said, []).append(words)
     if problems:
-        raise ConfigError.of(list(dict.fromkeys(problems)))
+        raise ConfigError.of(list(_listed(problems, len(jobs))))
     return Plan(runs, retry, overwrite)
+
+
+def _listed(problems: dict[str, list[str]], n_jobs: int) -> Iterator[str]:
+    """A line for every job; one for all where all have the same problem."""
+    for said, jobs in problems.items():
+        if len(jobs) == n_jobs:
+            yield said
+        else:
+            yield from (f"{words}: {said}" for words in dict.fromkeys(jobs))

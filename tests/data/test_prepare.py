@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import multiprocessing
+import os
 import time
 from pathlib import Path
 
@@ -93,14 +95,17 @@ def test_large_ids_do_not_wrap(tmp_path: Path) -> None:
 
 
 def test_ids_outside_the_vocabulary_are_refused(tmp_path: Path) -> None:
-    """F-51: while writing, and in a file."""
+    """F-51: while writing, and in a file whose time does not tell that it was damaged."""
     with pytest.raises(ValueError, match=r"train\.bin: token \d+ is 69999, but the vocabulary has 69000 ids"):
         prepare(Texts("ab", "cd"), Numbers(69_000), tmp_path)
     assert not [path for path in (tmp_path / "tokens").iterdir() if path.suffix != ".lock"]
     data = prepare(Texts("ab", "cd"), ByteTokenizer(), tmp_path)
-    tokens = np.memmap(data.folder / "train.bin", np.uint16, mode="r+")
+    file = data.folder / "train.bin"
+    written = file.stat().st_mtime_ns
+    tokens = np.memmap(file, np.uint16, mode="r+")
     tokens[1] = 259
     tokens.flush()
+    os.utime(file, ns=(written, written))
     with pytest.raises(ValueError, match=r"train\.bin: token 1 is 259, but the vocabulary has 259 ids"):
         prepare(Texts("ab", "cd"), ByteTokenizer(), tmp_path)
     big = np.zeros((1 << 24) + 5, np.uint16)
@@ -137,12 +142,14 @@ def test_a_hit_reads_the_sources_once_and_is_equal(tmp_path: Path, monkeypatch: 
     assert not again.train.flags.writeable
 
 
-@pytest.mark.parametrize("damage", ["short", "missing", "dtype", "sidecar"])
+@pytest.mark.parametrize("damage", ["short", "missing", "dtype", "sidecar", "byte"])
 def test_a_damaged_folder_is_built_again(tmp_path: Path, damage: str) -> None:
     data = prepare(Synthetic(30), ByteTokenizer(), tmp_path)
     whole = (data.folder / "train.bin").read_bytes()
     if damage == "short":
         (data.folder / "train.bin").write_bytes(whole[:-2])
+    elif damage == "byte":
+        (data.folder / "train.bin").write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
     elif damage == "missing":
         (data.folder / "validation.bin").unlink()
     elif damage == "dtype":
@@ -153,6 +160,22 @@ def test_a_damaged_folder_is_built_again(tmp_path: Path, damage: str) -> None:
     again = prepare(Synthetic(30), ByteTokenizer(), tmp_path)
     assert again.meta == data.meta
     assert again.train.tobytes() == whole
+
+
+def test_files_are_hashed_once_for_every_time_that_they_were_modified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+    digest = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda file, kind: (hashed.append(file.name), digest(file, kind))[1])
+    folder = prepare(Synthetic(30), ByteTokenizer(), tmp_path).folder
+    assert [Path(name).name for name in hashed] == ["train.bin", "validation.bin"]
+    prepare(Synthetic(30), ByteTokenizer(), tmp_path)
+    assert len(hashed) == 2
+    os.utime(folder / "train.bin", ns=(0, 0))
+    for _ in range(2):
+        prepare(Synthetic(30), ByteTokenizer(), tmp_path)
+    assert len(hashed) == 4
 
 
 class Slow(ByteTokenizer):

@@ -51,6 +51,20 @@ def test_every_start_is_drawn_and_evenly() -> None:
     assert ((counts - 1000) ** 2 / 1000).sum() < 150
 
 
+def test_no_token_is_left_out() -> None:
+    """F-29: each but the first is a target, and those that are not near an end are so equally often."""
+    windows = Windows(line(108), 8, 100, seed=3)
+    counts = np.zeros(108)
+    for step in range(1000):
+        targets = windows(step).targets
+        assert targets is not None
+        counts += np.bincount(targets.flatten().numpy(), minlength=108)
+    expected = np.array([0, *(1000 * min(p, 108 - p, 8, 100) for p in range(1, 108))])
+    assert counts[0] == 0
+    assert np.abs(counts[1:] / expected[1:] - 1).max() < 0.15
+    assert counts.sum() == expected.sum() == 1000 * 100 * 8
+
+
 def test_a_function_of_seed_and_step() -> None:
     """F-89, F-91: seeds and steps differ, the order of calls is nothing, the stream is fixed for good."""
     windows = Windows(line(5000), 16, 8, seed=1)

@@ -80,7 +80,7 @@ def train(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
 
 def pieces_of(model: tokenizers.Tokenizer) -> list[bytes]:
     """The 256 bytes and the merges, in order of rank."""
-    byte_of = _bytes_by_symbol()
+    byte_of = bytes_by_symbol()
     by_id = sorted(model.get_vocab().items(), key=lambda item: item[1])
     pieces = [bytes(byte_of[symbol] for symbol in token) for token, _ in by_id]
     assert set(pieces[:256]) == {bytes([value]) for value in range(256)}
@@ -95,7 +95,7 @@ def _first(texts: Iterable[str], limit: int) -> Iterator[str]:
         limit -= len(text.encode())
 
 
-def _bytes_by_symbol() -> dict[str, int]:
+def bytes_by_symbol() -> dict[str, int]:
     """GPT-2's stand-ins: printable bytes stand for themselves, the others are code points from 256 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [value for value in range(256) if value not in printable]

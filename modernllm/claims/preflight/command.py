@@ -1,0 +1,28 @@
+"""From the words of a command line to arms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from modernllm.cli import asked, without_settings
+from modernllm.config.check import check
+from modernllm.config.command import Composer
+from modernllm.sweep.plan import Planned, Planner
+
+
+class Arms:
+    """`(words, common) -> Planned`: the run that all these overrides ask for. Those in `common` are every arm's, so
+    that none of them sets them itself. ConfigError where there is no such run.
+    """
+
+    def __init__(self) -> None:
+        self._composer, self._planner = Composer(), Planner()
+
+    def __call__(self, words: Sequence[str], common: Sequence[str] = ()) -> Planned:
+        cfg, chosen = self._composer([*common, *words])
+        check(cfg)
+        return self._planner(without_settings(cfg), asked(chosen, words))
+
+    def all(self, words: Mapping[str, Sequence[str]], common: Sequence[str] = ()) -> dict[str, Planned]:
+        """By name."""
+        return {name: self(own, common) for name, own in words.items()}

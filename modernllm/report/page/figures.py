@@ -1,0 +1,304 @@
+"""Figures as plain values of plotly: traces and a layout. Colours of text and ground are the page's."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from modernllm.report.page.arms import Arm, facts_of
+from modernllm.report.page.curve import short
+from modernllm.report.page.depth import Rows, heat, last
+from modernllm.report.page.ranking import MARGIN, Pair, Standing
+from modernllm.report.page.reading import Record
+
+PALETTE = ("#3b82d6", "#e0762f", "#2f9e77", "#c2519f", "#8a6fd6", "#b58a24", "#4aa3ad", "#d1495b")
+"""Readable on light and on dark ground, and by most who see fewer colours."""
+OUTCOMES = {
+    "ok": "#2f9e77",
+    "undecided": "#8a94a6",
+    "degraded": "#b58a24",
+    "stalled": "#e0762f",
+    "diverged": "#d1495b",
+    "nonfinite": "#9c2f7f",
+    "failed": "#6b7280",
+}
+"""From good to bad."""
+MAPS = 6
+"""Arms with a heat map of their own."""
+
+Trace = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`note` says how to read it; `wide` figures have a row to themselves."""
+
+    id: str
+    title: str
+    note: str
+    data: list[Trace]
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    wide: bool = False
+
+
+def label(text: str) -> str:
+    """Plotly reads some HTML in names: text has to stay text."""
+    return html.escape(text, quote=False)
+
+
+def axis(title: str, log: bool = False) -> dict[str, Any]:
+    return {"title": {"text": title}, "type": "log", "dtick": "D2"} if log else {"title": {"text": title}}
+
+
+def colours(arms: Sequence[Arm]) -> dict[str, str]:
+    return {arm.label: PALETTE[number % len(PALETTE)] for number, arm in enumerate(arms)}
+
+
+def learning_rates(standings: Sequence[Standing], colour: Mapping[str, str]) -> Figure:
+    """Final loss by learning rate: the mean of each rate, and every seed as a dot."""
+    data = []
+    for each in standings:
+        arm, points = each.arm, [record for record in each.arm.usable if record.starts]
+        rates = [lr for lr in arm.rates if any(record.lr == lr for record in points)]
+        means = [fmean(record.counted for record in points if record.lr == lr) for lr in rates]
+        group = {"name": label(arm.label), "legendgroup": arm.label}
+        data.append(
+            {**group, "x": rates, "y": _rounded(means), "mode": "lines", "line": {"color": colour[arm.label], "width": 2}}
+        )
+        data.append(
+            {
+                **group,
+                "x": [record.lr for record in points],
+                "y": _rounded([record.counted for record in points]),
+                "mode": "markers",
+                "showlegend": False,
+                "marker": {
+                    "color": colour[arm.label],
+                    "size": 8,
+                    "symbol": ["x" if record.failed else "circle" for record in points],
+                },
+                "text": [f"seed {record.seed}: {record.word}" for record in points],
+                "hovertemplate": "lr %{x:g}, loss %{y:.4f}<br>%{text}<extra>%{fullData.name}</extra>",
+            }
+        )
+    note = "Lower is better. Dots are seeds, × runs that did not learn; losses above the start count as the start."
+    rates = sorted({record.lr for each in standings for record in each.arm.usable})
+    ticks = {"tickvals": rates, "ticktext": [f"{lr:g}" for lr in rates]} if len(rates) <= 8 else {}
+    layout = {"xaxis": axis("learning rate", log=True) | ticks, "yaxis": axis("validation loss at the end")}
+    return Figure("lr", "Loss by learning rate", note, data, layout)
+
+
+def regime_map(arms: Sequence[Arm]) -> Figure:
+    """The worst outcome of the runs at each learning rate, by warm-up or depth where these vary, else by arm."""
+    records = [record for arm in arms for record in arm.records if record.word != "running"]
+    key, name = _second_axis(records)
+    of_arm = {id(record): arm.label for arm in arms for record in arm.records}
+    place = {id(record): f"{name}={facts_of(record)[key]}" if key else of_arm[id(record)] for record in records}
+    rows = sorted(set(place.values()), key=_natural)
+    rates = sorted({record.lr for record in records})
+    words = list(OUTCOMES)
+    z: list[list[int | None]] = []
+    text: list[list[str]] = []
+    for row in rows:
+        cells = [Counter(r.word for r in records if place[id(r)] == row and r.lr == lr) for lr in rates]
+        worst = [max((words.index(word) for word in cell if word in OUTCOMES), default=None) for cell in cells]
+        z.append(worst)
+        text.append(["<br>".join(f"{number} {word}" for word, number in cell.most_common()) for cell in cells])
+    steps = [[(i + share) / len(words), OUTCOMES[word]] for i, word in enumerate(words) for share in (0, 1)]
+    trace = {
+        "type": "heatmap",
+        "x": [f"{lr:g}" for lr in rates],
+        "y": [label(row) for row in rows],
+        "z": z,
+        "text": text,
+        "texttemplate": "%{text}" if len(rates) <= 8 else "",
+        "textfont": {"color": "#fff", "size": 11},
+        "colorscale": steps,
+        "zmin": -0.5,
+        "zmax": len(words) - 0.5,
+        "showscale": False,
+        "xgap": 3,
+        "ygap": 3,
+        "hovertemplate": "lr %{x}, %{y}<br>%{text}<extra></extra>",
+    }
+    layout = {
+        "xaxis": {"title": {"text": "learning rate"}, "type": "category"},
+        "yaxis": {"type": "category", "automargin": True},
+        "height": max(260, 90 + 52 * len(rows)),
+    }
+    note = "Each cell is coloured by its worst run and counts all of them."
+    return Figure("regimes", "Where runs break", note, [trace], layout)
+
+
+def _second_axis(records: Sequence[Record]) -> tuple[str, str]:
+    for key, name in (("schedule.warmup", "warm-up"), ("model.n_layers", "layers")):
+        if len({str(facts_of(record).get(key)) for record in records}) > 1:
+            return key, name
+    return "", ""
+
+
+def _natural(text: str) -> tuple[float, str]:
+    value = text.rpartition("=")[2]
+    try:
+        return float(value), text
+    except ValueError:
+        return math.inf, text
+
+
+def differences(pairs: Sequence[Pair]) -> Figure:
+    """Intervals of the loss of one arm less that of another; the margin is shaded."""
+    shown = list(pairs)[::-1]
+    data: list[Trace] = []
+    for pair in shown:
+        judged, name = pair.judgement, label(f"{pair.better.arm.label} − {pair.worse.arm.label}")
+        colour = OUTCOMES["ok"] if pair.told_apart else OUTCOMES["undecided"]
+        if judged.interval:
+            data.append({"x": list(judged.interval), "y": [name] * 2, "mode": "lines", "line": {"color": colour, "width": 5}})
+        data.append(
+            {"x": _rounded(judged.values), "y": [name] * judged.n, "mode": "markers", "hovertemplate": "%{x:+.4f}",
+             "marker": {"color": colour, "size": 6, "symbol": "line-ns-open", "line": {"width": 2}}}
+        )  # fmt: skip
+        data.append({"x": _rounded([judged.mean]), "y": [name], "mode": "markers", "marker": {"color": colour, "size": 11}})
+    level = f"{100 * shown[0].judgement.level:.3g} %" if shown else ""
+    return Figure(
+        "pairs",
+        "Pairwise differences",
+        f"Loss of the first less the second, paired by seed, each at its best learning rate: {level} intervals, ticks "
+        f"are seeds. Left of the line the first is better; the band is {MARGIN:g} nats wide on either side.",
+        [{**trace, "showlegend": False, "name": ""} for trace in data],
+        interval_layout(len(shown), MARGIN, "nats"),
+        wide=True,
+    )
+
+
+def interval_layout(rows: int, margin: float, unit: str) -> dict[str, Any]:
+    """A line at zero and a band of the margin."""
+    across = {"yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
+    return {
+        "xaxis": axis(unit),
+        "yaxis": {"type": "category", "automargin": True},
+        "height": 130 + 44 * rows,
+        "shapes": [
+            {**across, "type": "rect", "x0": -margin, "x1": margin, "line": {"width": 0}, "fillcolor": "rgba(138,148,166,.18)"},
+            {**across, "type": "line", "x0": 0, "x1": 0, "line": {"color": "#8a94a6", "width": 1.5, "dash": "dot"}},
+        ],
+    }  # fmt: skip
+
+
+def gradient_maps(shown: Sequence[tuple[Standing, Record, Rows]]) -> list[Figure]:
+    """log10 of each layer's gradient norm by step; one colour scale for all."""
+    found = [(each, record, *heat(rows, "grad_norm")) for each, record, rows in shown[:MAPS]]
+    found = [entry for entry in found if len(entry[4])]
+    if not found:
+        return []
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = [np.where(z > 0, np.log10(z), np.nan) for *_, z in found]
+    finite = np.concatenate([z[np.isfinite(z)] for z in logs])
+    ends = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    figures = []
+    for number, ((each, record, steps, layers, _), z) in enumerate(zip(found, logs, strict=True)):
+        trace = {
+            "type": "heatmap",
+            "x": steps,
+            "y": [f"layer {name}" for name in layers],
+            "z": [short(row) for row in z],
+            "zmin": ends[0],
+            "zmax": ends[1],
+            "colorscale": "Viridis",
+            "colorbar": {"title": {"text": "log₁₀"}, "thickness": 10},
+            "hovertemplate": "step %{x}, %{y}: 10^%{z:.2f}<extra></extra>",
+        }
+        title = f"Gradient norm by layer: {each.arm.label}"
+        note = f"Run {record.seed} at learning rate {record.lr:g}; the first layer is at the bottom."
+        layout = {"xaxis": axis("step"), "yaxis": {"type": "category", "automargin": True}, "height": 320}
+        figures.append(Figure(f"heat-{number}", title, note.replace("Run", "Seed"), [trace], layout))
+    return figures
+
+
+BY_DEPTH = {
+    "stream_rms": ("Residual stream by depth", "RMS after each layer, at the end of training.", "RMS", True),
+    "attention_entropy": ("Attention entropy", "1: every key alike; 0: a single key. Mean over heads.", "entropy", False),
+    "attention_max_logit": (
+        "Largest attention logit", "Mean over heads of the largest score; above 1000 training suffers.", "logit", True,
+    ),
+}  # fmt: skip
+
+
+def by_depth(shown: Mapping[str, Sequence[Rows]], colour: Mapping[str, str]) -> list[Figure]:
+    """For each series a line an arm: the mean over seeds at the last probe, and their range."""
+    figures = []
+    for series, (title, note, unit, log) in BY_DEPTH.items():
+        data: list[Trace] = []
+        for arm, runs in shown.items():
+            seeds = [values for rows in runs if (values := last(rows, series))]
+            if seeds:
+                data += _depth_traces(arm, seeds, colour[arm])
+        if data:
+            layout = {"xaxis": {**axis("layer"), "type": "category"}, "yaxis": axis(unit, log), "height": 320}
+            figures.append(Figure(f"depth-{series}", title, note, data, layout))
+    return figures
+
+
+def _depth_traces(arm: str, seeds: Sequence[Mapping[str, float]], colour: str) -> list[Trace]:
+    layers = list(seeds[0])
+    columns = [[seed.get(layer, math.nan) for seed in seeds] for layer in layers]
+    middle, low, high = ([of(column) for column in columns] for of in (fmean, min, max))
+    bars = {"type": "data", "symmetric": False, "thickness": 1}
+    bars |= {
+        "array": _rounded([b - a for a, b in zip(middle, high, strict=True)]),
+        "arrayminus": _rounded([a - b for a, b in zip(middle, low, strict=True)]),
+    }
+    return [
+        {
+            "x": layers,
+            "y": _rounded(middle),
+            "error_y": bars,
+            "name": label(arm),
+            "mode": "lines+markers",
+            "line": {"color": colour},
+        }
+    ]
+
+
+def timeline(arms: Sequence[Arm]) -> Figure | None:
+    """Events of all runs by step."""
+    told = [(arm, record, event) for arm in arms for record in arm.records for event in record.events]
+    if not told:
+        return None
+    kinds = Counter(event["kind"] for _, _, event in told)
+    data = [
+        {
+            "name": label(kind),
+            "showlegend": True,
+            "mode": "markers",
+            "x": [event["step"] for _, _, event in told if event["kind"] == kind],
+            "y": [label(arm.label) for arm, _, event in told if event["kind"] == kind],
+            "text": [
+                label(f"lr {record.lr:g}, seed {record.seed}: {str(event['message'])[:160]}")
+                for _, record, event in told
+                if event["kind"] == kind
+            ],
+            "marker": {"size": 10, "opacity": 0.7, "symbol": SYMBOLS.get(kind, "circle"), "color": KINDS.get(kind, "#8a94a6")},
+            "hovertemplate": "step %{x}<br>%{text}<extra>%{fullData.name}</extra>",
+        }
+        for kind in kinds
+    ]
+    order = [label(arm.label) for arm in arms][::-1]
+    lanes = {"type": "category", "automargin": True, "categoryorder": "array", "categoryarray": order}
+    layout = {"xaxis": axis("step"), "yaxis": lanes, "height": 150 + 40 * len(arms)}
+    return Figure("events", "What happened when", "Every event of every run.", data, layout)
+
+
+SYMBOLS = {"nonfinite": "x", "skipped": "triangle-up", "warning": "diamond", "resume": "line-ns-open"}
+KINDS = {"nonfinite": "#9c2f7f", "skipped": "#e0762f", "warning": "#b58a24"}
+
+
+def _rounded(values: Sequence[float]) -> list[float | int | None]:
+    return short(np.array(values, dtype=np.float64))

@@ -1,0 +1,189 @@
+"""The page itself: one file, which opens from a disk without a network."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from importlib.resources import files
+from typing import Literal
+
+from modernllm.report.page.answer import Answer
+from modernllm.report.page.comparison import Comparison
+from modernllm.report.page.curves import curves
+from modernllm.report.page.depth import Rows, telemetry
+from modernllm.report.page.figures import (
+    MAPS,
+    Figure,
+    by_depth,
+    colours,
+    differences,
+    gradient_maps,
+    learning_rates,
+    regime_map,
+    timeline,
+)
+from modernllm.report.page.markup import Html, data, joined, tag
+from modernllm.report.page.ranking import Standing
+from modernllm.report.page.reading import Record
+from modernllm.report.page.tables import arms_table, confounders_table, differing_table, runs_table, stories
+from modernllm.runs.identity import installed
+
+Axis = Literal["step", "tokens", "flops", "time"]
+TOLD = 40
+"""Sentences of a list; the others are counted."""
+PROBED = 60
+"""Runs whose telemetry is read: it is most of a record."""
+
+
+def page(comparison: Comparison, x: Axis = "step", top: Sequence[Html] = (), pairs: Figure | None = None) -> str:
+    """The whole file. `top` stands above the answer, as a claim's verdict; `pairs` are its intervals, if it has any."""
+    parts = [*top, *answer_part(comparison), *problems_part(comparison), *tables_part(comparison)]
+    figures = figures_of(comparison, pairs)
+    parts += figures_part(comparison, figures, x)
+    parts += end_part(comparison)
+    return document(comparison.title, comparison.count.line, parts)
+
+
+def document(title: str, count: str, parts: Sequence[Html]) -> str:
+    """With everything inline: style, plotly and the page's own script."""
+    from plotly.offline import get_plotlyjs  # 5 MB
+
+    here = files("modernllm.report.page")
+    css, js = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    head = joined(
+        [
+            Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+            Html('<link rel="icon" href="data:,">'),
+            tag("title", {}, title),
+            tag("style", {}, Html(css)),
+        ]
+    )
+    button = tag("button", {"class": "theme", "type": "button"}, "light / dark")
+    header = tag("header", {}, tag("h1", {}, title), tag("span", {"class": "count"}, count), button)
+    footer = tag("footer", {}, f"modernllm {installed('modernllm') or ''}, {time.strftime('%Y-%m-%d %H:%M')}")
+    scripts = joined(tag("script", {}, Html(text)) for text in (get_plotlyjs(), js))
+    body = tag("body", {}, tag("main", {}, header, joined(parts), footer), scripts)
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>{body}</html>\n'
+
+
+def answer_part(comparison: Comparison) -> Iterator[Html]:
+    for answer in comparison.answers:
+        yield tag("section", {"class": f"card answer {answer.tone}"}, tag("h2", {}, answer.headline), _details(answer))
+
+
+def _details(answer: Answer) -> Html:
+    names = {"how sure": answer.sure, "why": answer.why, "to mind": answer.mind}
+    if not (answer.why or answer.mind):  # of what is not ranked there is only the reason
+        return joined(tag("p", {}, sentence) for sentence in answer.sure)
+    rows = [
+        joined(
+            [
+                tag("dt", {}, name),
+                tag("dd", {"class": "mind" if name == "to mind" else ""}, joined(tag("p", {}, s) for s in sentences)),
+            ]
+        )
+        for name, sentences in names.items()
+        if sentences
+    ]
+    return tag("dl", {}, joined(rows))
+
+
+def problems_part(comparison: Comparison) -> Iterator[Html]:
+    """Open where it is short: what does not count is never out of sight."""
+    found = comparison.problems
+    if not found:
+        return
+    count = comparison.count
+    words = {"unreadable": count.unreadable, "without a result": count.unusable, "missing": count.missing}
+    told = ", ".join(f"{number} {word}" for word, number in words.items() if number)
+    listed = tag("ul", {}, joined(tag("li", {}, sentence) for sentence in found))
+    opened = {"open": ""} if len(found) <= 8 else {}
+    summary = tag("summary", {}, f"{len(found)} runs do not count: {told}")
+    yield tag("section", {"class": "card problems", "id": "problems"}, tag("details", opened, summary, listed))
+
+
+def tables_part(comparison: Comparison) -> Iterator[Html]:
+    colour = colours(comparison.arms)
+    yield heading("Arms", "Each at its best learning rate; every seed a dot on one scale. Click a heading to sort.")
+    if len(comparison.arms) > 5:
+        yield filter_of("arms")
+    yield arms_table(comparison.rows, colour, comparison.by_bits)
+    if len(comparison.arms) > 1:
+        yield heading("What differs", "Everything else in the configurations is the same.")
+        yield differing_table(comparison.arms)
+
+
+def heading(title: str, note: str) -> Html:
+    return joined([tag("h2", {}, title), tag("p", {"class": "note"}, note)])
+
+
+def filter_of(table: str) -> Html:
+    label = {"class": "filter", "type": "search", "placeholder": "filter", "data-filters": table, "aria-label": "filter"}
+    return tag("input", label)
+
+
+def figures_of(comparison: Comparison, pairs: Figure | None) -> list[Figure]:
+    """All but the learning curves, which the page's own script draws."""
+    colour = colours(comparison.arms)
+    found = [learning_rates(comparison.standings, colour)] if comparison.standings else []
+    found.append(regime_map(comparison.arms))
+    if pairs:
+        found.append(pairs)
+    elif comparison.pairs:
+        found.append(differences(comparison.pairs))
+    shown = probed(comparison.standings)
+    found += gradient_maps([(each, *runs[0]) for each, runs in shown if runs][:MAPS])
+    found += by_depth({each.arm.label: [rows for _, rows in runs] for each, runs in shown}, colour)
+    if events := timeline(comparison.arms):
+        found.append(events)
+    return found
+
+
+def probed(standings: Sequence[Standing]) -> list[tuple[Standing, list[tuple[Record, Rows]]]]:
+    """Telemetry of the runs at each arm's best learning rate: all seeds of few arms, one of many."""
+    seeds = max(1, PROBED // max(1, len(standings)))
+    return [(each, [(record, telemetry(record)) for record in each.best[:seeds]]) for each in standings[:PROBED]]
+
+
+def figures_part(comparison: Comparison, figures: Sequence[Figure], x: Axis) -> Iterator[Html]:
+    first = [figure for figure in figures if figure.id in ("lr", "regimes", "pairs")]
+    rest = [figure for figure in figures if figure not in first]
+    panels = [
+        ("curves", "loss", "Learning curves", "Click a name to hide an arm. × is where a run broke."),
+        ("gradients", "grad_norm", "Gradient norm by step", "Before clipping."),
+    ]
+    yield heading("Learning rates and differences", "Each figure's toolbar saves it as SVG or PNG, and its numbers as CSV.")
+    yield tag("div", {"class": "figures"}, joined(map(drawn, first)))
+    yield heading("Learning", "Thinned so that every spike is kept.")
+    yield tag("div", {"class": "figures"}, joined(_panel(*panel) for panel in panels))
+    if rest:
+        yield heading("By depth and in time", "What telemetry saw; an arm without it is absent.")
+        yield tag("div", {"class": "figures"}, joined(map(drawn, rest)))
+    yield data("figures-data", {figure.id: {"data": figure.data, "layout": dict(figure.layout)} for figure in figures})
+    yield data("curves-data", curves(comparison.arms, comparison.standings, colours(comparison.arms), x))
+
+
+def drawn(figure: Figure) -> Html:
+    kind = "card full" if figure.wide else "card"
+    title, note = tag("h3", {}, figure.title), tag("p", {"class": "note"}, figure.note)
+    return tag("figure", {"class": kind}, title, note, tag("div", {"class": "plot", "id": figure.id}))
+
+
+def _panel(identity: str, kind: str, title: str, note: str) -> Html:
+    plot = tag("div", {"class": "plot", "id": identity, "data-curves": kind})
+    return tag("figure", {"class": "card full"}, tag("h3", {}, title), tag("p", {"class": "note"}, note), plot)
+
+
+def end_part(comparison: Comparison) -> Iterator[Html]:
+    """What was not finite, what else differs, and every run."""
+    if told := stories(comparison.records):
+        yield heading("What was not finite", "The first operation that gave NaN or infinity, and its inputs.")
+        more = [tag("li", {}, f"and {len(told) - TOLD} more")] if len(told) > TOLD else []
+        items = [*(tag("li", {}, sentence) for sentence in told[:TOLD]), *more]
+        yield tag("ul", {"id": "nonfinite"}, joined(items))
+    yield heading("What else differs", "Whatever differs here could be the reason instead of what is compared.")
+    yield confounders_table(comparison.arms, comparison.confounders)
+    yield heading("Runs", f"All {len(comparison.records)}, also those that do not count.")
+    yield filter_of("runs")
+    yield runs_table(comparison.arms)

@@ -1,0 +1,36 @@
+"""May these arms be compared? `python scripts/preflight.py 'placement=pre' 'placement=post' base='size=nano'`"""
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+from modernllm.scripting import main
+
+PASSED, REFUSED, FAILED, MISUSED = 0, 1, 10, 11
+
+
+def preflight(*arms: str, base: str = "", unlike: list[str] = [], to: str = "") -> int:  # noqa: B006 (shown by --help)
+    """Before any training, hold every arm (its overrides in one word) against the first: what must differ does, what
+    must be equal is, no arm sees the future, every gradient arrives. `base` are overrides of all arms, `unlike` keys
+    that may differ although no arm sets them, `to` a file for the certificate. Exit code: 0 passed, 1 refused, 10 and
+    above an error.
+    """
+    import json
+    import shlex
+    from pathlib import Path
+
+    from modernllm.claims.preflight import preflight as certify
+    from modernllm.claims.preflight.command import Arms
+
+    words = {(arm or "default"): shlex.split(arm) for arm in arms}
+    if len(words) < len(arms):
+        raise ValueError("two arms are written alike: each has its own overrides")
+    certificate = certify(Arms().all(words, shlex.split(base)), unlike)
+    print(*certificate.lines(), sep="\n")
+    if to:
+        Path(to).write_text(json.dumps(certificate.to_json(), indent=2) + "\n", encoding="utf-8")
+    return PASSED if certificate.passed else REFUSED
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(preflight, failed=FAILED, misused=MISUSED))
