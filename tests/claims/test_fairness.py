@@ -138,7 +138,7 @@ def test_a_cache_that_cannot_be_equal_is_refused() -> None:
 
 
 def test_a_model_of_other_hands_has_no_cache_to_match() -> None:
-    bag = arm("family=external", "model.module._target_=planted.Bag", "allow_targets=[planted.Bag]")
+    bag = arm("family=external", "model.module._target_=planted_arms.Bag", "allow_targets=[planted_arms.Bag]")
     with pytest.raises(ValueError, match="does not say what its cache holds"):
         matched(bag, arm(), "cache")
     with pytest.raises(ValueError, match=r"and model\.hidden changes nothing about it; declare another knob"):

@@ -12,7 +12,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-import planted
+import planted_arms
 import pytest
 import torch
 from models import choices
@@ -55,11 +55,11 @@ def arm(*words: str, **changed: dict[str, Any]) -> Planned:
 
 
 def planted_attention(name: str, *words: str, **keys: Any) -> Planned:
-    return arm(*words, model={"attention": {"_target_": f"planted.{name}", "_partial_": True, **keys}})
+    return arm(*words, model={"attention": {"_target_": f"planted_arms.{name}", "_partial_": True, **keys}})
 
 
 def planted_init(name: str, *words: str) -> Planned:
-    return arm(*words, init={"_target_": f"planted.{name}"})
+    return arm(*words, init={"_target_": f"planted_arms.{name}"})
 
 
 def made(run: Planned, name: str = "other") -> Arm:
@@ -284,7 +284,7 @@ def test_an_arm_declares_the_schedule_that_it_sets() -> None:
 
 def test_a_data_order_that_depends_on_the_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """F-91"""
-    monkeypatch.setattr(preparation, "Windows", planted.WindowsAfterModel)
+    monkeypatch.setattr(preparation, "Windows", planted_arms.WindowsAfterModel)
     assert set(equal(made(arm(), "mha"), made(arm("attention=gated"), "gated"))) == {"batches of 50 steps"}
 
 
@@ -342,8 +342,8 @@ def test_a_model_to_which_tokens_do_not_matter_is_refused() -> None:
 
 
 def external(name: str, **keys: Any) -> Planned:
-    module = {"_target_": f"planted.{name}", "_partial_": True, **keys}
-    return arm("family=external", f"model.module._target_=planted.{name}", f"allow_targets=[planted.{name}]",
+    module = {"_target_": f"planted_arms.{name}", "_partial_": True, **keys}
+    return arm("family=external", f"model.module._target_=planted_arms.{name}", f"allow_targets=[planted_arms.{name}]",
                model={"module": module})  # fmt: skip
 
 
@@ -397,7 +397,7 @@ def test_what_is_not_trained_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_seeds_that_change_nothing_are_refused(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """F-89"""
     if what == "batches":
-        monkeypatch.setattr(preparation, "Windows", planted.WindowsForAll)
+        monkeypatch.setattr(preparation, "Windows", planted_arms.WindowsForAll)
     check = check_seeds([made(planted_init("SeedBlind") if what == "start" else arm())])
     assert not check.passed
     same = "the same initial values of embedding.weight" if what == "start" else "the same batches"
