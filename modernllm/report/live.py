@@ -36,7 +36,7 @@ class LiveTable:
         columns = varying([run.asked.overrides for run in runs])
         # the same run may be asked for twice in other words: it has the name of the last
         self.names = {
-            run.path: " ".join(f"{key.rpartition('.')[2]}={column[row]}" for key, column in columns.items())
+            run.path: " ".join(f"{key.rpartition('.')[2]}={column[row]}" for key, column in columns.items() if column[row])
             or run.run_id
             for row, run in enumerate(runs)
         }

@@ -73,7 +73,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changed", "told"), REFUSED, ids=[told[:40] for _, told in REFUSED])
 def test_a_wrong_claim_is_refused_with_its_key(changed: dict[str, Any], told: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="mine.yaml") as refused:
+    with pytest.raises(ValueError, match=r"mine\.yaml") as refused:
         load_claim(write(tmp_path, **changed))
     assert told in str(refused.value)
 
@@ -81,7 +81,7 @@ def test_a_wrong_claim_is_refused_with_its_key(changed: dict[str, Any], told: st
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", "claim: x\nname: y\n"])
 def test_what_is_no_claim_at_all_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(text)
-    with pytest.raises(ValueError, match="bad.yaml"):
+    with pytest.raises(ValueError, match=r"bad\.yaml"):
         load_claim(str(tmp_path / "bad.yaml"))
 
 

@@ -178,7 +178,7 @@ def test_a_run_that_broke_counts_and_is_told(tmp_path: Path) -> None:
     assert finding.outcomes["learned"]["failed"] == 1
     assert finding.outcomes["learned"]["n"] == 4
     assert finding.judgement.n == 4
-    assert min(finding.judgement.values) == pytest.approx(2.0 - 6.0, abs=0.01)  # capped at the loss before the first step
+    assert min(finding.judgement.values) == pytest.approx(2.0 - 6.0, abs=0.01)  # capped at the loss at the start
 
 
 def test_looks_stop_as_soon_as_all_is_decided(tmp_path: Path) -> None:

@@ -261,9 +261,9 @@ def test_twice_stops_at_once(tmp_path: Path) -> None:
     folders = until(lambda: list(tmp_path.glob("runs/default/*/status.json")) if len(
         list(tmp_path.glob("runs/default/*/status.json"))) == 2 else [])  # fmt: skip
     pids = [RunDirectory(path.parent).status()["pid"] for path in folders]
-    time.sleep(1)
+    time.sleep(3)
     os.killpg(sweep.pid, signal.SIGINT)
-    time.sleep(1)
+    time.sleep(3)
     assert sweep.poll() is None
     started = time.monotonic()
     os.killpg(sweep.pid, signal.SIGINT)
@@ -296,10 +296,8 @@ def test_a_killed_server_costs_nothing(two: subprocess.Popen[str], tmp_path: Pat
     code, out, err = finish(two)
     assert (code, err) == (0, "")
     assert out.count("waits, the server that forked it is gone") >= 1
-    for run in runs(tmp_path).values():
-        assert run.status["status"] == "finished"
-        assert [event for event in run.events if event["kind"] == "resume"] == []
-        assert [row["step"] for row in run.metrics if "grad_norm" in row] == list(range(1, STEPS + 1))
+    for seed in (0, 1, 2):
+        assert same_numbers(runs(tmp_path)[f"slow {seed}"], alone(tmp_path, "norm=slow", f"seed={seed}"))
 
 
 @pytest.mark.slow
