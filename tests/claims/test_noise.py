@@ -1,0 +1,77 @@
+"""The noise floor, and what a plan says it could see."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+from test_flow import BASE, Bench, better, claim, fabricate, noise
+
+from modernllm.claims.flow import Incomplete
+from modernllm.claims.noise import FIRST_SEED, Floor, measure, of_overrides
+from modernllm.claims.power import ASSUMED, detectable, find_floor, floor_key, keep_floor
+from modernllm.claims.statistics.power import minimum_detectable_effect
+from modernllm.executor import Observer
+from modernllm.sweep.plan import Planned
+
+
+class Fabricating:
+    """An executor whose runs end with a loss of their seed's own."""
+
+    def __init__(self, broken: int | None = None) -> None:
+        self.broken = broken
+
+    def __call__(self, runs: list[Planned], observer: Observer) -> None:
+        for run in runs:
+            seed = run.config["seed"]
+            fabricate(run, math.nan if seed == self.broken else 2.0 + noise("floor", seed))
+
+
+def test_a_floor_is_measured_kept_and_found(tmp_path: Path) -> None:
+    plan = of_overrides(BASE, 6, tmp_path)
+    assert [run.config["seed"] for run in plan.unique] == list(range(FIRST_SEED, FIRST_SEED + 6))
+    floor = measure(plan, Fabricating(), tmp_path)
+    losses = [2.0 + noise("floor", FIRST_SEED + n) for n in range(6)]
+    assert floor.sd == pytest.approx(np.std(losses, ddof=1))
+    config = plan.unique[0].config
+    found = find_floor(tmp_path, [config | {"seed": 7, "optimizer": {"lr": 1.0}}])
+    assert found
+    assert (found.sd, found.n) == (pytest.approx(floor.sd), 6)
+    assert find_floor(tmp_path, [config | {"trainer": config["trainer"] | {"steps": 99}}]) is None
+    keep_floor(tmp_path, config | {"trainer": config["trainer"] | {"steps": 99}}, 0.5, 3, "else")
+    assert find_floor(tmp_path, [config]) == found
+
+
+def test_the_interval_of_a_spread_is_exact() -> None:
+    floor = Floor((1.0, 2.0, 3.0, 4.0))
+    low, high = (floor.sd * math.sqrt(3 / chi2.ppf(q, 3)) for q in (0.975, 0.025))
+    assert f"standard deviation {floor.sd:.4f} [{low:.4f}, {high:.4f}] nats" in floor.lines[0]
+    assert "A against A, first half of the seeds less the second: -2.0000 (noise of 1.2910 expected)" in floor.lines[1]
+
+
+def test_a_seed_without_a_finite_loss_is_no_floor(tmp_path: Path) -> None:
+    plan = of_overrides(BASE, 3, tmp_path)
+    with pytest.raises(Incomplete, match="1 of 3 seeds have no finite loss"):
+        measure(plan, Fabricating(broken=FIRST_SEED + 1), tmp_path)
+    assert not (tmp_path / "noise_floor.json").exists()
+
+
+def test_a_floor_belongs_to_all_seeds_and_rates(tmp_path: Path) -> None:
+    study = Bench(tmp_path, claim(), better).study
+    one, other = (study.planned("main", arm).config for arm in ("rope", "learned"))
+    assert floor_key(one) != floor_key(other)
+    assert floor_key(one) == floor_key(one | {"seed": 5, "optimizer": {}})
+
+
+def test_a_plan_says_what_its_seeds_could_see(tmp_path: Path) -> None:
+    study = Bench(tmp_path, claim(), better).study
+    guessed = minimum_detectable_effect(ASSUMED, 6, 0.95)
+    assert detectable(study, tmp_path, 6).startswith(f"6 seeds detect {guessed:.3f} nats at 80 % (seed noise 0.020 in")
+    assert "assumed; scripts/noise_floor.py measures it" in detectable(study, tmp_path, 6)
+    keep_floor(tmp_path, study.planned("main", "learned").config, 0.1, 8, "learned")
+    known = minimum_detectable_effect(0.1 * math.sqrt(2), 6, 0.95)
+    assert detectable(study, tmp_path, 6).startswith(f"6 seeds detect {known:.3f} nats at 80 % (seed noise 0.141 in")
+    assert "measured over 8 seeds" in detectable(study, tmp_path, 6)
