@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -14,6 +16,8 @@ from modernllm.config.nearest import did_you_mean
 from modernllm.config.values import describe, problem
 
 MISUSED = 2
+INTERRUPTED = 130
+"""As a shell says it of Ctrl-C."""
 
 
 class Misuse(ValueError):
@@ -36,16 +40,29 @@ def main(
         return 0
     try:
         positionals, named = parse(function, words)
-        return function(*positionals, **named) or 0
+        code = function(*positionals, **named) or 0
+        sys.stdout.flush()
+        return code
     except Misuse as error:
         print(f"error: {error}", file=sys.stderr)
         return misused
+    except BrokenPipeError:
+        stop_writing()
+        return failed
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return failed
-    except Exception:  # a fault of ours, or of a model of other hands
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return INTERRUPTED
+    except (Exception, SystemExit):  # a fault of ours, or of a model of other hands, which may not choose the code
         traceback.print_exc()
         return failed
+
+
+def stop_writing() -> None:
+    """`| head` has seen enough: what is still buffered would raise once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parse(function: Callable[..., Any], words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
@@ -76,7 +93,8 @@ def parse(function: Callable[..., Any], words: Sequence[str]) -> tuple[list[Any]
 
 def _value(key: str, text: str, hint: Any) -> Any:
     value = yaml.safe_load(text) if text else ""
-    if getattr(hint, "__origin__", None) is list and not isinstance(value, list):
+    forms = get_args(hint) if isinstance(hint, UnionType) else (hint,)  # list[int] | None takes a list too
+    if any(get_origin(form) is list for form in forms) and not isinstance(value, list):
         value = [yaml.safe_load(part) for part in text.split(",")]
     if hint is str or isinstance(value, dict):
         value = text

@@ -12,7 +12,7 @@ from modernllm.scripting import main
 
 def compare(
     *runs: str,
-    by: list[str] | None = None,
+    by: str = "",
     x: Literal["step", "tokens", "flops", "time"] = "step",
     out: str = "",
     format: Literal["html", "md", "csv", "json", "latex"] = "html",
@@ -27,7 +27,7 @@ def compare(
     if not runs:
         raise ValueError("which runs? name a study, as default, run folders, or a glob")
     target = Path(out or "report.html") if out or format == "html" else None
-    text = report(runs, by=by or [], x=x, format=format, root=Path(root).expanduser())
+    text = report(runs, by=by.split(",") if by else [], x=x, format=format, root=Path(root).expanduser())
     if target is None:
         sys.stdout.write(text)
         return 0

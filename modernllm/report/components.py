@@ -117,4 +117,5 @@ def text(rows: Sequence[Entry]) -> Iterator[str]:
             yield group
         active = f" ({row.active:,} active)" if row.active != row.parameters else ""
         cost = f"{row.parameters:>9,} parameters{active} {row.flops:>11,.0f} FLOPs/token"
-        yield f"  {row.choice:<{width}}  {cost}  {row.formula or row.description}"
+        own = row.formula and not row.formula.startswith("torch.")  # a class of torch has no formula to show
+        yield f"  {row.choice:<{width}}  {cost}  {row.formula if own else row.description}"

@@ -18,6 +18,7 @@ from modernllm.experiment import FINISHED, NONFINITE
 from modernllm.report.varying import varying
 from modernllm.runs.directory import RunDirectory
 from modernllm.runs.progress import progress
+from modernllm.sweep.estimate import in_words
 from modernllm.sweep.plan import Planned
 
 LOG_SECONDS = 30.0
@@ -25,6 +26,10 @@ RECENT = 8
 """Runs that ended, of which a terminal shows the last ones."""
 STATE_WIDTH = 42
 """Columns for what is said of a run beside its name."""
+WORTH_SAYING = 10.0
+"""Seconds that are left, from where on it is said."""
+STYLES = {"ok": "green", "degraded": "yellow", "stalled": "yellow", "interrupted": "yellow"}
+STYLES |= dict.fromkeys(("diverged", "nonfinite", "failed"), "red")
 STOPPED = {code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, 128 + number)}
 
 
@@ -36,15 +41,18 @@ class LiveTable:
         columns = varying([run.asked.overrides for run in runs])
         # the same run may be asked for twice in other words: it has the name of the last
         self.names = {
-            run.path: " ".join(f"{key.rpartition('.')[2]}={column[row]}" for key, column in columns.items() if column[row])
+            run.path: " ".join(
+                f"{key.rpartition('.')[2]}={column[row]}" for key, column in columns.items() if column[row]
+            )
             or run.run_id
             for row, run in enumerate(runs)
         }
         self.wanted, self.skipped = len(runs), skipped
+        self.tokens = sum(run.tokens for run in runs)
         self.running: dict[Path, Planned] = {}
         self.finished: list[tuple[Planned, str, str]] = []
         self.reasons: dict[Path, tuple[str, str]] = {}
-        self.logged = time.monotonic()
+        self.begun = self.logged = time.monotonic()
         self.live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
 
     def __enter__(self) -> LiveTable:
@@ -80,14 +88,15 @@ class LiveTable:
         self.finished.append((run, word, note))
         self.reasons[run.path] = (word, how.reason if word == "failed" else "")
         if not self.live:
-            self._say(f"end    {self.names[run.path]}: {word}  {note}  ({self._counts()})")
+            told = "  ".join(filter(None, [word, note, f"({self._counts()})"]))
+            self._say(f"end    {self.names[run.path]}: {told}")
 
     def tick(self) -> None:
         if self.live:
             self.live.update(self._table(), refresh=True)
         elif time.monotonic() - self.logged > LOG_SECONDS:
             for run in self.running.values():
-                self._say("       " + "  ".join([self.names[run.path], *self._state(run)]))
+                self._say("       " + "  ".join(filter(None, [self.names[run.path], *self._state(run)])))
             self.logged = time.monotonic()
 
     def _say(self, text: str) -> None:
@@ -98,7 +107,20 @@ class LiveTable:
         told = [f"{number} {word}" for word, number in words.items()]
         to_go = self.wanted - len(self.running) - len(self.finished)
         done_before = [f"{self.skipped} done before"] if self.skipped else []
-        return ", ".join([*told, f"{len(self.running)} running", f"{to_go} to go", *done_before])
+        return ", ".join([*told, f"{len(self.running)} running", f"{to_go} to go", *self._left(), *done_before])
+
+    def _left(self) -> list[str]:
+        """The time that the rest takes at the pace so far, by tokens; nothing before the first run ended."""
+        done = sum(run.tokens for run, _, _ in self.finished)
+        rest = self.tokens - done
+        for run in self.running.values():
+            if found := progress(run.path):
+                part = run.tokens * found.step / run.config["trainer"]["steps"]
+                done, rest = done + part, rest - part
+        if not self.finished or not done:
+            return []
+        seconds = (time.monotonic() - self.begun) * rest / done
+        return [f"about {in_words(seconds)} left"] if seconds > WORTH_SAYING else []
 
     def _state(self, run: Planned) -> tuple[str, str, str]:
         """Step, loss and time left of a run at work."""
@@ -115,7 +137,7 @@ class LiveTable:
         for _ in range(3):
             table.add_column(no_wrap=True, overflow="ellipsis")
         for run, word, note in self.finished[-RECENT:]:
-            table.add_row(Text(self.names[run.path]), word, Text(note), "", style="dim")
+            table.add_row(Text(self.names[run.path]), Text(word, STYLES.get(word, "")), Text(note), "", style="dim")
         for run in self.running.values():
             table.add_row(Text(self.names[run.path]), *map(Text, self._state(run)))
         return table

@@ -81,6 +81,10 @@ class Row:
     def val_loss(self) -> float:
         return self.run.val_loss if self.run else math.nan
 
+    @property
+    def loss_in_words(self) -> str:
+        return f"{self.val_loss:.2f}" if math.isfinite(self.val_loss) else "-"
+
 
 def names(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Columns that tell the runs from each other."""
@@ -106,7 +110,7 @@ def sweep_table(rows: Sequence[Row], console: rich.console.Console) -> None:
         console.print(f"unigram floor {floors['unigram']:.2f}, bigram floor {floors['bigram']:.2f} nats/token")
     if len(rows) <= IN_WORDS:
         told = [" ".join(column[number] for column in named.values()) for number in range(len(rows))]
-        words = (f"{name} {row.word} {row.val_loss:.2f}" for name, row in zip(told, rows, strict=True))
+        words = (f"{name} {row.word} {row.loss_in_words}" for name, row in zip(told, rows, strict=True))
         console.print(" | ".join(words), style="bold", markup=False, emoji=False, soft_wrap=True)
     for number, row in enumerate(rows):
         if row.reason:
@@ -123,8 +127,7 @@ def _table(rows: Sequence[Row], named: Mapping[str, Sequence[str]], curves: Sequ
         table.add_column(heading, justify="right" if heading == "val loss" else "left", no_wrap=True)
     for number, row in enumerate(rows):
         values = (Text(column[number]) for column in named.values())  # a string would be read as markup
-        loss = f"{row.val_loss:.2f}" if math.isfinite(row.val_loss) else "-"
-        table.add_row(*values, row.word, loss, *(curves[number] if curves else ()))
+        table.add_row(*values, row.word, row.loss_in_words, *(curves[number] if curves else ()))
     return table
 
 

@@ -74,10 +74,14 @@ class Run:
         return model.eval()
 
 
+SAFE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The same values, ten times as fast where libyaml is there: a page reads hundreds of configurations."""
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """ValueError, naming the file, if it is no configuration."""
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config = yaml.load(path.read_text(encoding="utf-8"), Loader=SAFE)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from None
     sections = ("model", "init", "optimizer", "schedule", "trainer", "data", "tokenizer")

@@ -118,8 +118,8 @@ def _rows(loss, lr, seed, steps, tokens, bits, spike, nonfinite_at) -> tuple[lis
     per_byte = bits if bits is not None else loss / math.log(2)
     first = {"step": 0, "tokens": 0, "val_loss": INITIAL, "val_bits_per_byte": INITIAL / math.log(2)}
     rows = [
-        {"step": step, "tokens": step * tokens, "loss": float(value), "grad_norm": 1 + 1 / step, "clipped": step % 2 == 0,
-         "lr": lr, "tokens_per_s": 10_000.0}
+        {"step": step, "tokens": step * tokens, "loss": float(value), "grad_norm": 1 + 1 / step, "lr": lr,
+         "clipped": step % 2 == 0, "tokens_per_s": 10_000.0}
         for step, value in enumerate(curve, 1)
     ]  # fmt: skip
     final = {"step": steps, "tokens": steps * tokens, "val_loss": loss, "val_bits_per_byte": per_byte}

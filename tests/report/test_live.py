@@ -71,13 +71,13 @@ def test_a_log_has_a_line_for_what_happens(runs: list[Planned], monkeypatch: pyt
         "start  norm=[bold] seed=0",
         "start  norm=[bold] seed=1",
         "       norm=[bold] seed=0  step 4/10  loss 2.500  12 s left",
-        "       norm=[bold] seed=1  starting    ",
+        "       norm=[bold] seed=1  starting",
         "end    norm=[bold] seed=0: ok  val loss 1.250  (1 ok, 1 running, 2 to go, 3 done before)",
         "end    norm=[bold] seed=1: failed  killed by SIGKILL: by hand  (1 ok, 1 failed, 0 running, 2 to go, "
         "3 done before)",
         "start  norm=none seed=0",
         "norm=none seed=0: waits, another process is at work on it",
-        "end    norm=none seed=0: interrupted    (1 ok, 1 failed, 1 interrupted, 0 running, 1 to go, 3 done before)",
+        "end    norm=none seed=0: interrupted  (1 ok, 1 failed, 1 interrupted, 0 running, 1 to go, 3 done before)",
         "end    norm=none seed=1: nonfinite  val loss nan  (1 ok, 1 failed, 1 interrupted, 1 nonfinite, 0 running, "
         "0 to go, 3 done before)",
     ]
@@ -115,6 +115,22 @@ def test_the_table_of_a_terminal(runs: list[Planned]) -> None:
     for _ in range(30):
         live.finished.append((runs[0], "ok", ""))
     assert shown(live).count("seed=0") == module.RECENT
+
+
+def test_the_time_left_is_told_by_tokens(runs: list[Planned], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    live = LiveTable(runs, 0, rich.console.Console(file=io.StringIO()))
+    for run in runs[:2]:
+        live.started(run)
+    at_step(runs[1], 5)
+    now = 60.0
+    assert live._counts() == "2 running, 2 to go"  # no run has ended: what a start costs is not known
+    done(runs[0], outcome="ok", val_loss=1.0)
+    live.ended(runs[0], Ended(0, ""))
+    assert live._counts() == "1 ok, 1 running, 2 to go, about 2 min left"  # 60 s for 1.5 runs, 2.5 are left
+    now = 5.0
+    assert live._counts() == "1 ok, 1 running, 2 to go"
 
 
 def test_one_run_has_its_own_name(tmp_path: Path) -> None:

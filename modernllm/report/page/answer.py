@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from modernllm.claims.table import FAILED
-from modernllm.report.page.arms import Arm, Yardstick
+from modernllm.report.page.arms import Arm, Yardstick, differing
+from modernllm.report.page.confounders import confounders
 from modernllm.report.page.ranking import MARGIN, Pair, Ranking, Standing
 from modernllm.report.page.reading import Record
 from modernllm.report.symptoms import Finding, findings
@@ -83,8 +84,8 @@ def sureness(ranking: Ranking) -> Iterator[str]:
             continue
         low, high = judged.interval
         yield (
-            f"Against {other.arm.label}: {judged.mean:+.3f} nats, {100 * judged.level:.3g} % interval {low:+.3f} to "
-            f"{high:+.3f}, from {_runs(judged.n, 'paired seed')} {rates}.{_way_out(pair)}"
+            f"Against {other.arm.label}: {signed(judged.mean)} nats, {100 * judged.level:.3g} % interval {signed(low)} "
+            f"to {signed(high)}, from {_runs(judged.n, 'paired seed')} {rates}.{_way_out(pair)}"
         )
     if len(ranking.behind) > NAMED:
         yield f"The other {len(ranking.behind) - NAMED} comparisons stand among the pairwise differences."
@@ -100,28 +101,45 @@ def _way_out(pair: Pair) -> str:
     judged = pair.judgement
     if judged.verdict != "inconclusive" or pair.told_apart:
         return ""
-    return f" It takes {_rest(judged.sentence)}." if ";" in judged.sentence else ""
+    rest = judged.sentence.partition("; ")[2].partition(" (")[0]
+    return f" {rest[0].upper()}{rest[1:]}." if rest else ""
 
 
-def _rest(sentence: str) -> str:
-    return sentence.partition("; ")[2].replace("would resolve δ", "to resolve δ").partition(" (")[0]
+def signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
 
 
 def reasons(ranking: Ranking) -> Iterator[str]:
     """Runs that failed, and symptoms that the best arm does not have."""
     arms = [each.arm for each in ranking.standings]
     broken = [arm for arm in arms if any(record.failed for record in arm.usable)]
-    for arm in broken[:NAMED]:
-        yield f"{arm.label}: {_failures(arm)}."
-    if len(broken) > NAMED:
-        yield f"Runs failed in {len(broken) - NAMED} more arms."
+    alike: dict[str, list[str]] = {}
+    for arm in broken:
+        alike.setdefault(_failures(arm), []).append(arm.label)
+    for failures, labels in list(alike.items())[:NAMED]:
+        yield f"{_listed(labels)}: {'each ' * (len(labels) > 1)}{failures}."
+    if len(alike) > NAMED:
+        yield f"Runs failed in {sum(map(len, list(alike.values())[NAMED:]))} more arms."
     if broken and (clean := [arm.label for arm in arms if arm not in broken]):
-        yield f"No run of {', '.join(clean[:NAMED])}{' or of others' * (len(clean) > NAMED)} failed."
-    healthy = {finding.symptom for finding in symptoms(ranking.best.best[0])} if ranking.best.best else set()
-    for each in ranking.standings[1:NAMED]:
-        record = next((record for record in each.arm.usable if record.failed), each.best[0])
-        for finding in [finding for finding in symptoms(record) if finding.symptom not in healthy][:1]:
-            yield f"{each.arm.label} at {record.lr:g}, seed {record.seed}: {finding.symptom} ({finding.evidence})."
+        yield f"No run of {_listed(clean)} failed."
+    yield from _symptoms_of(ranking.standings)
+
+
+def _symptoms_of(standings: Sequence[Standing]) -> Iterator[str]:
+    """The first symptom of each of the other arms that neither the best one nor one before it shows."""
+    told = {finding.symptom for finding in symptoms(_telling(standings[0]))}
+    for each in standings[1:NAMED]:
+        record = _telling(each)
+        news = next((finding for finding in symptoms(record) if finding.symptom not in told), None)
+        if news:
+            told.add(news.symptom)
+            evidence = news.evidence.partition(";")[0]
+            yield f"{each.arm.label} at learning rate {record.lr:g}, seed {record.seed}: {news.symptom} ({evidence})."
+
+
+def _telling(standing: Standing) -> Record:
+    """A run that failed, if there is one."""
+    return next((record for record in standing.arm.usable if record.failed), standing.best[0])
 
 
 def symptoms(record: Record) -> list[Finding]:
@@ -159,6 +177,10 @@ def caveats(ranking: Ranking) -> Iterator[str]:
             "Learning rates were chosen on the seeds that are compared, so this explores; "
             "scripts/check_claim.py decides, on fresh seeds and with a margin written down before."
         )
+    arms = [each.arm for each in ranking.standings]
+    compared = {"learning rates tried"} | ({"warm-up"} if "schedule.warmup" in differing(arms) else set())
+    if also := [each.name for each in confounders(arms) if each.suspect and each.name not in compared]:
+        yield f"Arms differ in {_listed(also)} as well; see what else differs, below."
     for arm, why in ranking.unranked:
         yield f"{arm.label} is not ranked: {why}."
 
@@ -200,7 +222,11 @@ def by_bits(sticks: Sequence[Yardstick]) -> bool:
 
 
 def _names(standings: Sequence[Standing]) -> str:
-    labels = [each.arm.label for each in standings]
+    return _listed([each.arm.label for each in standings])
+
+
+def _listed(labels: Sequence[str]) -> str:
+    """Few by name, the others by number."""
     return ", ".join(labels) if len(labels) <= NAMED else f"{', '.join(labels[:NAMED])} and {len(labels) - NAMED} more"
 
 
@@ -210,5 +236,3 @@ def _seeds(ranking: Ranking) -> str:
 
 def _runs(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-

@@ -160,10 +160,12 @@ def _fewest(records: Sequence[Record], facts: Mapping[int, Facts], candidates: I
 
 
 def _label(facts: Facts, names: Sequence[str]) -> str:
-    return ", ".join(_word(key, facts.get(key)) for key in names) or "all runs"
+    return " · ".join(_word(key, facts.get(key)) for key in names) or "all runs"
 
 
 def _word(key: str, value: Any) -> str:
+    if value is None:
+        return f"no {key.rpartition('.')[2]}"
     plain = "." not in key and key not in ("windows", "tokens", "corpus", "tokenizer_text") and str(value) not in VAGUE
     return str(value) if plain else f"{key.rpartition('.')[2]}={value}"
 

@@ -16,8 +16,9 @@ from modernllm.claims.ledger import Ledger
 from modernllm.claims.rules import Cost, Equivalence, Exact, Interaction, NonInferiority, Stability, Superiority
 from modernllm.claims.study import Study
 from modernllm.claims.table import Key
+from modernllm.report.page.arms import AXES, NOT_COMPARED, SECTIONS, flat
 from modernllm.report.page.curve import short
-from modernllm.report.page.figures import OUTCOMES, Figure, interval_layout, label
+from modernllm.report.page.figures import OUTCOMES, Figure, bar, interval_layout, label
 from modernllm.report.page.markup import Html, joined, table, tag
 from modernllm.report.page.reading import Record
 from modernllm.runs.directory import read_json, read_rows
@@ -88,11 +89,12 @@ def absent(court: Court, records: Sequence[Record]) -> list[str]:
     keys = study.tuning_keys()
     if not court.claim.tuned or best:
         keys += study.evaluation_keys(seeds, best)
-    there = {_overrides(study, key) for record in records if (key := _key(record, court.claim))}
+    made = {_key(record, court.claim) for record in records}
+    configurations = {_leaves(record.config) for record in records}
     return [
         f"{key.cell}, {key.arm}, learning rate {key.lr:g}, seed {key.seed}: no run"
         for key in dict.fromkeys(keys)
-        if _overrides(study, key) not in there
+        if key not in made and _composed(study, key) not in configurations  # made for another cell
     ]
 
 
@@ -103,9 +105,23 @@ def _key(record: Record, claim: Claim) -> Key | None:
     return Key(origin["cell"], origin["arm"], record.lr, record.seed)
 
 
-def _overrides(study: Study, key: Key) -> frozenset[str]:
-    """Two keys that say the same are one run, whichever cell it was made for."""
-    return frozenset(study.overrides(key))
+def _composed(study: Study, key: Key) -> frozenset[tuple[str, str]] | None:
+    """None where it cannot be composed here, as with components of one's own."""
+    from modernllm.config.build import resolve
+    from modernllm.config.compose import compose
+
+    try:
+        return _leaves(resolve(compose(study.overrides(key))))
+    except ValueError:
+        return None
+
+
+def _leaves(config: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    """What makes it the run that it is; the vocabulary is the tokenizer's, and known later."""
+    leaves = ((key, value) for section in SECTIONS for key, value in flat(section, config[section]))
+    apart = NOT_COMPARED - set(AXES)
+    kept = {(key, str(value)) for key, value in leaves if key not in apart and key != "model.vocab_size"}
+    return frozenset({*kept, ("seed", str(config["seed"]))})
 
 
 def top(court: Court) -> Iterator[Html]:
@@ -121,7 +137,7 @@ def top(court: Court) -> Iterator[Html]:
     tone = {"supported": "clear", "refuted": "clear"}.get(word, "open")
     yield tag("section", {"class": f"card answer {tone}", "id": "verdict"}, joined(lines))
     if verdict:
-        yield _heading("Cells", "The conditions that were written down before; the main ones decide.")
+        yield _heading("Cells", "The conditions that were written down before; those in bold decide.")
         yield cells_table(verdict)
     if claim:
         yield _heading("Rule", f"Fixed before the first run (claim {claim.hash}; {claim.source}).")
@@ -137,16 +153,19 @@ def _heading(title: str, note: str) -> Html:
 
 def scope_of(verdict: Mapping[str, Any]) -> str:
     scope = ", ".join(f"{key}={value}" for key, value in verdict["scope"].items())
-    return f"Holds at {scope}; second initialisation: {verdict['second_init']}."
+    return f"Scope: {scope}; second initialisation: {verdict['second_init']}."
 
 
 def rule(claim: Claim) -> Iterator[Html]:
     """In the words of the rule itself, with the claim's numbers."""
-    for paragraph in (inspect.getdoc(RULES[claim.kind]) or "").split("\n\n"):
+    for paragraph in (inspect.getdoc(RULES[claim.kind]) or "").replace("*", "").split("\n\n"):
         yield joined(tag("p", {}, line) for line in paragraph.splitlines())
     seeds = claim.seeds
     told = [f"kind {claim.kind}", f"margin {claim.margin:g} nats" if claim.margin else ""]
-    told += [f"seeds that tune {_list(seeds.tuning)}" if seeds.tuning else "", f"seeds that judge {_list(seeds.evaluation)}"]
+    told += [
+        f"seeds that tune {_list(seeds.tuning)}" if seeds.tuning else "",
+        f"seeds that judge {_list(seeds.evaluation)}",
+    ]
     told += [f"learning rates {' '.join(f'{lr:g}' for lr in claim.lrs)}" if claim.lrs else ""]
     told += [f"learning rate {claim.lr:g}" if claim.lr else "", f"matching {claim.matching}"]
     yield tag("p", {"class": "note"}, "; ".join(filter(None, told)))
@@ -164,7 +183,7 @@ def cells_table(verdict: Mapping[str, Any]) -> Html:
             judged = finding["judgement"]
             numbers = [_form(judged["mean"]), _interval(judged), judged["n"], _form(judged["mde"], sign="")]
             notes = "; ".join([*judged["flags"], *cell["capped"]])
-            name = joined([cell["name"], Html(" <b>main</b>") if cell["main"] else ""])
+            name = tag("b", {}, cell["name"]) if cell["main"] else cell["name"]
             cells = [name, finding["contrast"], _word(judged["verdict"])]
             body = [tag("td", {}, value) for value in cells] + [tag("td", {"class": "n"}, value) for value in numbers]
             seeds = judged["seeds_needed"]
@@ -174,7 +193,7 @@ def cells_table(verdict: Mapping[str, Any]) -> Html:
     return table("cells", head, rows)
 
 
-def _form(value: float | None, sign: str = "+") -> str:
+def _form(value: float | int | None, sign: str = "+") -> str:
     return "–" if value is None else f"{value:{sign}.4g}"
 
 
@@ -193,7 +212,10 @@ def certificate(cells: Mapping[str, Any]) -> Html:
     parts = []
     for name, found in cells.items():
         word = "passed" if found["passed"] else "refused"
-        checks = [f"{'ok' if check['passed'] else 'REFUSED'}: {check['name']}: {check['sentence']}" for check in found["checks"]]
+        checks = [
+            f"{'ok' if check['passed'] else 'REFUSED'}: {check['name']}: {check['sentence']}"
+            for check in found["checks"]
+        ]
         listed = [tag("li", {}, text) for text in [*checks, *(f"note: {warning}" for warning in found["warnings"])]]
         summary = tag("summary", {}, f"{name}: {word}, {len(checks)} checks, certificate {found['hash']}")
         parts.append(tag("details", {} if found["passed"] else {"open": ""}, summary, tag("ul", {}, joined(listed))))
@@ -207,17 +229,19 @@ def intervals(verdict: Mapping[str, Any]) -> Figure | None:
     if not found:
         return None
     data: list[dict[str, Any]] = []
+    one_contrast = len({finding["contrast"] for _, finding in found}) == 1
     for cell, finding in found:
         judged = finding["judgement"]
-        name, colour = label(f"{cell['name']}: {finding['contrast']}"), WORDS.get(judged["verdict"], "#8a94a6")
+        name = label(cell["name"] if one_contrast else f"{cell['name']}: {finding['contrast']}")
+        colour = WORDS.get(judged["verdict"], "#8a94a6")
         one = {"showlegend": False, "name": "", "mode": "markers"}
         if judged["interval"]:
-            line = {"color": colour, "width": 5}
-            data.append({**one, "mode": "lines", "x": judged["interval"], "y": [name] * 2, "line": line})
+            data.append({**one, **bar(judged["interval"], name, colour)})
         values = short(np.array(judged["values"], dtype=np.float64))
         ticks = {"color": colour, "size": 6, "symbol": "line-ns-open", "line": {"width": 2}}
         data.append({**one, "x": values, "y": [name] * len(values), "marker": ticks})
         data.append({**one, "x": [judged["mean"]], "y": [name], "marker": {"color": colour, "size": 11}})
     note = "What the verdict rests on: intervals, means, and a tick for each seed; the band is the margin."
     margin = found[0][1]["judgement"]["margin"]
-    return Figure("pairs", "Contrasts of the claim", note, data, interval_layout(len(found), margin, "nats"), wide=True)
+    title = found[0][1]["contrast"] if one_contrast else "Contrasts of the claim"
+    return Figure("pairs", title, note, data, interval_layout(len(found), margin, "nats"), wide=True)

@@ -73,4 +73,4 @@ def compare(words: Sequence[str], by: Sequence[str] = (), out: Path = Path("runs
     order = [each.arm for ranking in ranked for each in ranking.standings]
     order += [arm for ranking in ranked for arm, _ in ranking.unranked]
     title = ", ".join(dict.fromkeys(Path(word).name or word for word in words))
-    return Comparison(title, tuple(order), tuple(ranked), tuple([*strangers, *unreadable]))
+    return Comparison(title, tuple(order), tuple(ranked), (*strangers, *unreadable))

@@ -11,7 +11,7 @@ from modernllm.report.page.arms import Arm
 from modernllm.report.page.reading import Record
 
 UNLIKE = {"clipped steps": 0.1, "tokens/s": 0.25}
-"""Numbers that are never quite equal: by how much they have to differ (clipped: of all steps; speed: of the fastest)."""
+"""Numbers that are never quite equal: by how much they have to differ; speeds, as a share of the fastest."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def _told(
 
 
 def _values(values: Iterable[object]) -> str:
-    return ", ".join(dict.fromkeys(map(str, values))) or "-"
+    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None)) or "-"
 
 
 def speed(record: Record) -> float:
@@ -62,6 +62,11 @@ def _warmup(record: Record) -> str:
     if value is None:
         return "none"
     return f"{value if isinstance(value, float) else value / steps:.0%}"
+
+
+def _tokens(record: Record) -> str | None:
+    """Of runs that went on to the end: those that broke are counted as such."""
+    return None if record.word == "nonfinite" else f"{record.status.get('tokens', 0):,}"
 
 
 def _code(record: Record) -> str:
@@ -80,7 +85,7 @@ MEASURES: dict[str, tuple[Callable[[Record], float], Callable[[float], str]]] = 
 }
 """Medians over the runs of an arm."""
 STATED: dict[str, Callable[[Record], object]] = {
-    "tokens trained on": lambda record: f"{record.status.get('tokens', 0):,}",
+    "tokens trained on": _tokens,
     "precision": lambda record: (record.identity.get("numerics") or {}).get("precision", "unknown"),
     "device": lambda record: record.identity.get("device", "unknown"),
     "warm-up": _warmup,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ def thinned(values: Float[np.ndarray, " n"], points: int = POINTS) -> Int[np.nda
         return np.arange(n)
     edges = np.linspace(0, n, (points - 2) // 2 + 1).astype(int)
     kept = {0, n - 1}
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges):
         piece = values[low:high]
         if not np.isnan(piece).all():
             kept |= {low + int(np.nanargmin(piece)), low + int(np.nanargmax(piece))}

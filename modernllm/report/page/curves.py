@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def _run(arm: int, record: Record, best: bool, points: int) -> dict[str, Any]:
     }
 
 
-def _scales(record: Record) -> dict[str, float | None]:
+def _scales(record: Record) -> dict[str, float | int | None]:
     """By how much a step counts in tokens, FLOPs and seconds; seconds at the mean speed of the run."""
     flops = (record.identity.get("flops_per_token") or {}).get("training")
     rate = speed(record)
@@ -88,5 +89,5 @@ def _band(number: int, arm: Arm, best: set[int]) -> dict[str, Any] | None:
 def _means(curve: Curve, name: str, edges: np.ndarray) -> np.ndarray:
     values = curve.loss if name == "loss" else curve.grad_norm
     places = np.searchsorted(curve.step, edges, side="right")
-    pieces = [values[low:high] for low, high in zip(places[:-1], places[1:], strict=True)]
+    pieces = [values[low:high] for low, high in pairwise(places)]
     return np.array([piece.mean() if len(piece) else math.nan for piece in pieces])

@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from modernllm.report.page.arms import Arm, facts_of
+from modernllm.report.page.arms import Arm
 from modernllm.report.page.curve import short
 from modernllm.report.page.depth import Rows, heat, last
 from modernllm.report.page.ranking import MARGIN, Pair, Standing
 from modernllm.report.page.reading import Record
 
-PALETTE = ("#3b82d6", "#e0762f", "#2f9e77", "#c2519f", "#8a6fd6", "#b58a24", "#4aa3ad", "#d1495b")
+PALETTE = (
+    "#3b82d6", "#e0762f", "#2f9e77", "#c2519f", "#8a6fd6", "#b58a24", "#4aa3ad", "#d1495b",
+    "#7ba7e0", "#f0a878", "#7cc4a6", "#e095c6", "#b3a2ec", "#8d6e1f", "#2f7f88", "#9b3342",
+)  # fmt: skip
 """Readable on light and on dark ground, and by most who see fewer colours."""
 OUTCOMES = {
     "ok": "#2f9e77",
@@ -63,51 +66,63 @@ def colours(arms: Sequence[Arm]) -> dict[str, str]:
 
 def learning_rates(standings: Sequence[Standing], colour: Mapping[str, str]) -> Figure:
     """Final loss by learning rate: the mean of each rate, and every seed as a dot."""
-    data = []
-    for each in standings:
-        arm, points = each.arm, [record for record in each.arm.usable if record.starts]
-        rates = [lr for lr in arm.rates if any(record.lr == lr for record in points)]
-        means = [fmean(record.counted for record in points if record.lr == lr) for lr in rates]
-        group = {"name": label(arm.label), "legendgroup": arm.label}
-        data.append(
-            {**group, "x": rates, "y": _rounded(means), "mode": "lines", "line": {"color": colour[arm.label], "width": 2}}
-        )
-        data.append(
-            {
-                **group,
-                "x": [record.lr for record in points],
-                "y": _rounded([record.counted for record in points]),
-                "mode": "markers",
-                "showlegend": False,
-                "marker": {
-                    "color": colour[arm.label],
-                    "size": 8,
-                    "symbol": ["x" if record.failed else "circle" for record in points],
-                },
-                "text": [f"seed {record.seed}: {record.word}" for record in points],
-                "hovertemplate": "lr %{x:g}, loss %{y:.4f}<br>%{text}<extra>%{fullData.name}</extra>",
-            }
-        )
-    note = "Lower is better. Dots are seeds, × runs that did not learn; losses above the start count as the start."
+    top = _ceiling([record for each in standings for record in each.arm.usable])
+    data = [trace for each in standings for trace in _rate_traces(each.arm, colour[each.arm.label], top)]
+    note = "Lower is better. Dots are seeds, × runs that did not learn."
+    note += " What lies far above the unigram floor stands at the top edge." if math.isfinite(top) else ""
     rates = sorted({record.lr for each in standings for record in each.arm.usable})
     ticks = {"tickvals": rates, "ticktext": [f"{lr:g}" for lr in rates]} if len(rates) <= 8 else {}
     layout = {"xaxis": axis("learning rate", log=True) | ticks, "yaxis": axis("validation loss at the end")}
-    return Figure("lr", "Loss by learning rate", note, data, layout)
+    return Figure("lr", "Loss by learning rate", note, data, {**layout, "height": with_legend(340, len(standings))})
+
+
+def _ceiling(records: Sequence[Record]) -> float:
+    """Just above the unigram floor, where runs that know nothing of context stand; infinite if none is far above."""
+    top = 1.05 * max((record.identity["floors"]["unigram"] for record in records), default=math.inf)
+    return top if any(record.counted > top for record in records if record.starts) else math.inf
+
+
+def _rate_traces(arm: Arm, colour: str, top: float) -> list[Trace]:
+    """A line through the means, and the dots."""
+    points = [record for record in arm.usable if record.starts]
+    rates = sorted({record.lr for record in points})
+    means = [fmean(record.counted for record in points if record.lr == lr) for lr in rates]
+    group = {"name": label(arm.label), "legendgroup": arm.label, "x": rates}
+    symbols = ["x" if record.failed else "circle" for record in points]
+    return [
+        {
+            **group,
+            "y": _rounded([min(mean, top) for mean in means]),
+            "mode": "lines",
+            "line": {"color": colour, "width": 2},
+        },
+        {
+            **group,
+            "x": [record.lr for record in points],
+            "y": _rounded([min(record.counted, top) for record in points]),
+            "mode": "markers",
+            "showlegend": False,
+            "marker": {"color": colour, "size": 8, "symbol": symbols},
+            "text": [f"seed {record.seed}: {record.word}, counted as {record.counted:.4f}" for record in points],
+            "hovertemplate": "lr %{x:g}, %{text}<extra>%{fullData.name}</extra>",
+        },
+    ]
+
+
+def with_legend(height: int, names: int) -> int:
+    """Pixels of a figure whose legend has so many names, three a line."""
+    return height + 19 * max(0, math.ceil(names / 3) - 1)
 
 
 def regime_map(arms: Sequence[Arm]) -> Figure:
-    """The worst outcome of the runs at each learning rate, by warm-up or depth where these vary, else by arm."""
-    records = [record for arm in arms for record in arm.records if record.word != "running"]
-    key, name = _second_axis(records)
-    of_arm = {id(record): arm.label for arm in arms for record in arm.records}
-    place = {id(record): f"{name}={facts_of(record)[key]}" if key else of_arm[id(record)] for record in records}
-    rows = sorted(set(place.values()), key=_natural)
-    rates = sorted({record.lr for record in records})
+    """The worst outcome of each arm's runs by learning rate; arms that differ in warm-up or depth alone in order."""
+    rows = sorted(arms, key=_by_condition)
+    rates = sorted({record.lr for arm in arms for record in arm.records})
     words = list(OUTCOMES)
     z: list[list[int | None]] = []
     text: list[list[str]] = []
     for row in rows:
-        cells = [Counter(r.word for r in records if place[id(r)] == row and r.lr == lr) for lr in rates]
+        cells = [Counter(record.word for record in row.records if record.lr == lr) for lr in rates]
         worst = [max((words.index(word) for word in cell if word in OUTCOMES), default=None) for cell in cells]
         z.append(worst)
         text.append(["<br>".join(f"{number} {word}" for word, number in cell.most_common()) for cell in cells])
@@ -115,7 +130,7 @@ def regime_map(arms: Sequence[Arm]) -> Figure:
     trace = {
         "type": "heatmap",
         "x": [f"{lr:g}" for lr in rates],
-        "y": [label(row) for row in rows],
+        "y": [label(row.label) for row in rows],
         "z": z,
         "text": text,
         "texttemplate": "%{text}" if len(rates) <= 8 else "",
@@ -130,26 +145,19 @@ def regime_map(arms: Sequence[Arm]) -> Figure:
     }
     layout = {
         "xaxis": {"title": {"text": "learning rate"}, "type": "category"},
-        "yaxis": {"type": "category", "automargin": True},
+        "yaxis": {"type": "category", "automargin": True, "autorange": "reversed"},
         "height": max(260, 90 + 52 * len(rows)),
     }
     note = "Each cell is coloured by its worst run and counts all of them."
     return Figure("regimes", "Where runs break", note, [trace], layout)
 
 
-def _second_axis(records: Sequence[Record]) -> tuple[str, str]:
-    for key, name in (("schedule.warmup", "warm-up"), ("model.n_layers", "layers")):
-        if len({str(facts_of(record).get(key)) for record in records}) > 1:
-            return key, name
-    return "", ""
-
-
-def _natural(text: str) -> tuple[float, str]:
-    value = text.rpartition("=")[2]
-    try:
-        return float(value), text
-    except ValueError:
-        return math.inf, text
+def _by_condition(arm: Arm) -> tuple[str, float, float]:
+    """What else it is, then warm-up and depth."""
+    config = arm.records[0].config
+    warmup, depth = config["schedule"].get("warmup") or 0, config["model"].get("n_layers") or 0
+    rest = [word for word in arm.label.split(" · ") if not word.startswith(("warmup=", "n_layers="))]
+    return " · ".join(rest), float(warmup), float(depth)
 
 
 def differences(pairs: Sequence[Pair]) -> Figure:
@@ -160,12 +168,14 @@ def differences(pairs: Sequence[Pair]) -> Figure:
         judged, name = pair.judgement, label(f"{pair.better.arm.label} − {pair.worse.arm.label}")
         colour = OUTCOMES["ok"] if pair.told_apart else OUTCOMES["undecided"]
         if judged.interval:
-            data.append({"x": list(judged.interval), "y": [name] * 2, "mode": "lines", "line": {"color": colour, "width": 5}})
+            data.append(bar(judged.interval, name, colour))
         data.append(
             {"x": _rounded(judged.values), "y": [name] * judged.n, "mode": "markers", "hovertemplate": "%{x:+.4f}",
              "marker": {"color": colour, "size": 6, "symbol": "line-ns-open", "line": {"width": 2}}}
         )  # fmt: skip
-        data.append({"x": _rounded([judged.mean]), "y": [name], "mode": "markers", "marker": {"color": colour, "size": 11}})
+        data.append(
+            {"x": _rounded([judged.mean]), "y": [name], "mode": "markers", "marker": {"color": colour, "size": 11}}
+        )
     level = f"{100 * shown[0].judgement.level:.3g} %" if shown else ""
     return Figure(
         "pairs",
@@ -178,15 +188,23 @@ def differences(pairs: Sequence[Pair]) -> Figure:
     )
 
 
+def bar(interval: Sequence[float], name: str, colour: str) -> Trace:
+    """Its markers leave room at the ends."""
+    marker = {"size": 12, "symbol": "line-ns-open", "color": colour, "line": {"width": 2}}
+    line = {"color": colour, "width": 5}
+    return {"x": list(interval), "y": [name] * 2, "mode": "lines+markers", "line": line, "marker": marker}
+
+
 def interval_layout(rows: int, margin: float, unit: str) -> dict[str, Any]:
     """A line at zero and a band of the margin."""
     across = {"yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
+    shade = {"line": {"width": 0}, "fillcolor": "rgba(138,148,166,.18)"}
     return {
         "xaxis": axis(unit),
         "yaxis": {"type": "category", "automargin": True},
         "height": 130 + 44 * rows,
         "shapes": [
-            {**across, "type": "rect", "x0": -margin, "x1": margin, "line": {"width": 0}, "fillcolor": "rgba(138,148,166,.18)"},
+            {**across, "type": "rect", "x0": -margin, "x1": margin, **shade},
             {**across, "type": "line", "x0": 0, "x1": 0, "line": {"color": "#8a94a6", "width": 1.5, "dash": "dot"}},
         ],
     }  # fmt: skip
@@ -224,7 +242,7 @@ def gradient_maps(shown: Sequence[tuple[Standing, Record, Rows]]) -> list[Figure
 
 BY_DEPTH = {
     "stream_rms": ("Residual stream by depth", "RMS after each layer, at the end of training.", "RMS", True),
-    "attention_entropy": ("Attention entropy", "1: every key alike; 0: a single key. Mean over heads.", "entropy", False),
+    "attention_entropy": ("Attention entropy", "1: all keys alike; 0: one key. Mean over heads.", "entropy", False),
     "attention_max_logit": (
         "Largest attention logit", "Mean over heads of the largest score; above 1000 training suffers.", "logit", True,
     ),
@@ -241,7 +259,8 @@ def by_depth(shown: Mapping[str, Sequence[Rows]], colour: Mapping[str, str]) -> 
             if seeds:
                 data += _depth_traces(arm, seeds, colour[arm])
         if data:
-            layout = {"xaxis": {**axis("layer"), "type": "category"}, "yaxis": axis(unit, log), "height": 320}
+            layout = {"xaxis": {**axis("layer"), "type": "category"}, "yaxis": axis(unit, log)}
+            layout |= {"height": with_legend(320, len(data))}
             figures.append(Figure(f"depth-{series}", title, note, data, layout))
     return figures
 
@@ -285,7 +304,12 @@ def timeline(arms: Sequence[Arm]) -> Figure | None:
                 for _, record, event in told
                 if event["kind"] == kind
             ],
-            "marker": {"size": 10, "opacity": 0.7, "symbol": SYMBOLS.get(kind, "circle"), "color": KINDS.get(kind, "#8a94a6")},
+            "marker": {
+                "size": 10,
+                "opacity": 0.7,
+                "symbol": SYMBOLS.get(kind, "circle"),
+                "color": KINDS.get(kind, "#8a94a6"),
+            },
             "hovertemplate": "step %{x}<br>%{text}<extra>%{fullData.name}</extra>",
         }
         for kind in kinds

@@ -15,9 +15,7 @@ from modernllm.report.page.tables import arm_cells
 def rows(comparison: Comparison) -> list[list[str]]:
     """The table of arms, its headings first."""
     cells = [arm_cells(arm, standing, comparison.by_bits) for arm, standing in comparison.rows]
-    outcomes = [
-        " ".join(f"{number} {word}" for word, number in arm.outcomes.most_common()) for arm in comparison.arms
-    ]
+    outcomes = [" ".join(f"{number} {word}" for word, number in arm.outcomes.most_common()) for arm in comparison.arms]
     body = [[*(str(cell.shown) for cell in row.values()), ended] for row, ended in zip(cells, outcomes, strict=True)]
     return [[*(cells[0] if cells else ()), "outcomes"], *body]
 
@@ -48,7 +46,9 @@ def comma_separated(comparison: Comparison) -> str:
     """A row for every run, usable or not."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["run", "arm", "lr", "seed", "outcome", "val_loss", "val_bits_per_byte", "clipped", "skipped", "problem"])
+    writer.writerow(
+        ["run", "arm", "lr", "seed", "outcome", "val_loss", "val_bits_per_byte", "clipped", "skipped", "problem"]
+    )
     for arm in comparison.arms:
         for r in arm.records:
             writer.writerow(

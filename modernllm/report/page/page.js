@@ -73,9 +73,30 @@
     ],
   };
 
+  // names beside an axis leave room for what they name
+  function wrapped(text, width) {
+    const lines = [""];
+    text.split(" ").forEach((word) => {
+      const line = lines[lines.length - 1];
+      if (line && line.length + word.length >= width) lines.push(word);
+      else lines[lines.length - 1] = line ? `${line} ${word}` : word;
+    });
+    return lines.join("<br>");
+  }
+
+  function named(data, layout) {
+    if ((layout.yaxis || {}).type !== "category") return layout;
+    const names = [...new Set(data.flatMap((trace) => trace.y))];
+    const ticktext = names.map((name) => wrapped(name, innerWidth < 600 ? 15 : 36));
+    return { ...layout, yaxis: { ...layout.yaxis, tickmode: "array", tickvals: names, ticktext } };
+  }
+
   function plot(div, figure) {
     const draw = () => {
-      const { data, layout } = figure();
+      const { data: full, layout: whole } = figure();
+      const narrow = innerWidth < 600;
+      const data = full.map((trace) => (narrow && trace.texttemplate && trace.x.length > 3 ? { ...trace, texttemplate: "" } : trace));
+      const layout = named(data, whole);
       div.plain = layout;
       return Plotly.react(div, data, themed(layout), config);
     };
@@ -85,6 +106,7 @@
 
   // --- learning curves
 
+  const FEW = 20;
   const UNITS = { step: "step", tokens: "tokens", flops: "training FLOPs", time: "seconds at the run's mean speed" };
   const KINDS = { loss: "training loss", val_loss: "validation loss", grad_norm: "gradient norm before clipping" };
   const escape = (s) => s.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
@@ -105,7 +127,7 @@
     const traces = [];
     const width = 2 ** set.smooth - 1;
     const named = new Set();
-    const shown = all.runs.filter((run) => set.runs === "all" || run.best);
+    const shown = all.runs.filter((run) => set.runs === "all" || run.best || (set.runs === "broke" && run.end !== null));
     const bands = kind === "val_loss" || set.runs === "all" ? [] : all.bands.filter((b) => b);
     const banded = new Set(bands.map((b) => b.arm));
     bands.forEach((band) => {
@@ -126,7 +148,7 @@
       const x = along(steps, run, set.x), y = smoothed(values, kind === "val_loss" ? 1 : width);
       traces.push({ legendgroup: arm.name, name: escape(arm.name), showlegend: !named.has(run.arm), x, y,
         mode: kind === "val_loss" ? "lines+markers" : "lines", marker: { size: 4 },
-        line: { color: fade(arm.colour, many ? 0.35 : 0.85), width: many ? 1 : 1.5 },
+        line: { color: fade(arm.colour, many && !ended ? 0.35 : 0.85), width: many && !ended ? 1 : 1.5, dash: ended ? "dot" : "solid" },
         hovertemplate: `%{x}: %{y:.4f}<br>lr ${run.lr}, seed ${run.seed}, ${run.word}<extra>%{fullData.name}</extra>` });
       named.add(run.arm);
       const last = values.findLastIndex((v) => v !== null);
@@ -148,16 +170,16 @@
   }
 
   function curvePanel(div, all, first) {
-    const set = { kind: first, x: all.x, smooth: 2, xlog: "linear", ylog: first === "grad_norm" ? "log" : "linear", runs: "best", seeds: all.runs.filter((r) => r.best).length > 30 ? "band" : "runs" };
+    const set = { kind: first, x: all.x, smooth: 2, xlog: "linear", ylog: first === "grad_norm" ? "log" : "linear", runs: all.runs.filter((r) => r.end !== null && !r.best).length > FEW ? "best" : "broke", seeds: all.runs.filter((r) => r.best).length > 30 ? "band" : "runs" };
     const bar = document.createElement("div");
     bar.className = "controls";
     div.before(bar);
-    const draw = plot(div, () => ({ data: curveTraces(all, set.kind, set), layout: { height: 420,
+    const draw = plot(div, () => ({ data: curveTraces(all, set.kind, set), layout: { height: 420 + 19 * Math.max(0, Math.ceil(all.arms.length / 6) - 1),
       xaxis: { title: { text: UNITS[set.x] }, type: set.xlog, exponentformat: "SI" }, yaxis: { title: { text: KINDS[set.kind] }, type: set.ylog } } }));
     const choose = (name) => (value) => { set[name] = name === "smooth" ? Number(value) : value; draw(); };
     if (first === "loss") control(bar, "of", { loss: "training loss", val_loss: "validation loss" }, set.kind, choose("kind"));
     control(bar, "over", { step: "steps", tokens: "tokens", flops: "FLOPs", time: "time" }, set.x, choose("x"));
-    control(bar, "runs", { best: "best learning rate", all: "all" }, set.runs, choose("runs"));
+    control(bar, "runs", { best: "at the best learning rate", broke: "those, and any that broke", all: "all" }, set.runs, choose("runs"));
     control(bar, "seeds", { runs: "band and lines", band: "band" }, set.seeds, choose("seeds"));
     control(bar, "smooth", { 0: "not", 2: "a little", 3: "more", 4: "much" }, String(set.smooth), choose("smooth"));
     control(bar, "x", { linear: "linear", log: "log" }, set.xlog, choose("xlog"));

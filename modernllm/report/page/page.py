@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-
 from importlib.resources import files
 from typing import Literal
 
@@ -38,10 +37,15 @@ PROBED = 60
 
 def page(comparison: Comparison, x: Axis = "step", top: Sequence[Html] = (), pairs: Figure | None = None) -> str:
     """The whole file. `top` stands above the answer, as a claim's verdict; `pairs` are its intervals, if it has any."""
-    parts = [*top, *answer_part(comparison), *problems_part(comparison), *tables_part(comparison)]
-    figures = figures_of(comparison, pairs)
-    parts += figures_part(comparison, figures, x)
-    parts += end_part(comparison)
+    said = list(answer_part(comparison))
+    if top:
+        verdict, *rest = top
+        said = [verdict, *([_beside(pairs)] if pairs else []), *rest, aside(said)]
+    parts = [*said, *problems_part(comparison)]
+    if comparison.arms:
+        parts += tables_part(comparison)
+        parts += figures_part(comparison, figures_of(comparison, pairs), x, pairs)
+        parts += end_part(comparison)
     return document(comparison.title, comparison.count.line, parts)
 
 
@@ -72,6 +76,16 @@ def answer_part(comparison: Comparison) -> Iterator[Html]:
         yield tag("section", {"class": f"card answer {answer.tone}"}, tag("h2", {}, answer.headline), _details(answer))
 
 
+def _beside(pairs: Figure) -> Html:
+    return tag("div", {"class": "figures"}, drawn(pairs))
+
+
+def aside(said: Sequence[Html]) -> Html:
+    """A verdict has spoken: what its runs look like by themselves does not stand beside it."""
+    summary = tag("summary", {}, "What the runs look like, condition by condition")
+    return tag("details", {"class": "aside"}, summary, joined(said))
+
+
 def _details(answer: Answer) -> Html:
     names = {"how sure": answer.sure, "why": answer.why, "to mind": answer.mind}
     if not (answer.why or answer.mind):  # of what is not ranked there is only the reason
@@ -99,7 +113,8 @@ def problems_part(comparison: Comparison) -> Iterator[Html]:
     told = ", ".join(f"{number} {word}" for word, number in words.items() if number)
     listed = tag("ul", {}, joined(tag("li", {}, sentence) for sentence in found))
     opened = {"open": ""} if len(found) <= 8 else {}
-    summary = tag("summary", {}, f"{len(found)} runs do not count: {told}")
+    runs = "1 run does" if len(found) == 1 else f"{len(found)} runs do"
+    summary = tag("summary", {}, f"{runs} not count: {told}")
     yield tag("section", {"class": "card problems", "id": "problems"}, tag("details", opened, summary, listed))
 
 
@@ -119,7 +134,13 @@ def heading(title: str, note: str) -> Html:
 
 
 def filter_of(table: str) -> Html:
-    label = {"class": "filter", "type": "search", "placeholder": "filter", "data-filters": table, "aria-label": "filter"}
+    label = {
+        "class": "filter",
+        "type": "search",
+        "placeholder": "filter",
+        "data-filters": table,
+        "aria-label": "filter",
+    }
     return tag("input", label)
 
 
@@ -146,14 +167,17 @@ def probed(standings: Sequence[Standing]) -> list[tuple[Standing, list[tuple[Rec
     return [(each, [(record, telemetry(record)) for record in each.best[:seeds]]) for each in standings[:PROBED]]
 
 
-def figures_part(comparison: Comparison, figures: Sequence[Figure], x: Axis) -> Iterator[Html]:
-    first = [figure for figure in figures if figure.id in ("lr", "regimes", "pairs")]
-    rest = [figure for figure in figures if figure not in first]
+def figures_part(comparison: Comparison, figures: Sequence[Figure], x: Axis, above: Figure | None) -> Iterator[Html]:
+    """All but the one that stands `above`."""
+    first = [figure for figure in figures if figure.id in ("lr", "regimes", "pairs") and figure is not above]
+    rest = [figure for figure in figures if figure not in first and figure is not above]
     panels = [
         ("curves", "loss", "Learning curves", "Click a name to hide an arm. × is where a run broke."),
         ("gradients", "grad_norm", "Gradient norm by step", "Before clipping."),
     ]
-    yield heading("Learning rates and differences", "Each figure's toolbar saves it as SVG or PNG, and its numbers as CSV.")
+    yield heading(
+        "Learning rates and differences", "Each figure's toolbar saves it as SVG or PNG, and its numbers as CSV."
+    )
     yield tag("div", {"class": "figures"}, joined(map(drawn, first)))
     yield heading("Learning", "Thinned so that every spike is kept.")
     yield tag("div", {"class": "figures"}, joined(_panel(*panel) for panel in panels))

@@ -136,7 +136,9 @@ def _by_seed(records: Sequence[Record]) -> dict[int, list[Record]]:
 
 def pairs(standings: Sequence[Standing]) -> list[Pair]:
     """Of `standings`, which are in order: all pairs of a few arms, else each with the best, where they share a seed."""
-    among = list(combinations(standings, 2)) if len(standings) <= ALL_PAIRS else [(standings[0], s) for s in standings[1:]]
+    among = (
+        list(combinations(standings, 2)) if len(standings) <= ALL_PAIRS else [(standings[0], s) for s in standings[1:]]
+    )
     shared = [(a, b, sorted(a.losses.keys() & b.losses.keys())) for a, b in among]
     compared = [(a, b, seeds) for a, b, seeds in shared if seeds]
     return [_pair(a, b, seeds, len(compared)) for a, b, seeds in compared]

@@ -129,7 +129,7 @@ def read(entries: Sequence[Entry]) -> tuple[list[Record], list[Unreadable]]:
             unreadable.append(Unreadable(entry.path, f"damaged: {_one_line(error)}"))
             continue
         name = record.identity["run_id"]
-        if name in records and records[name].path.name == name:
+        if name in records:
             unreadable.append(Unreadable(entry.path, f"a copy of {records[name].path}"))
         else:
             records[name] = record

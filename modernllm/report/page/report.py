@@ -18,7 +18,7 @@ def report(words: Sequence[str], *, by: Sequence[str], x: Axis, format: str, roo
     paths = [next((path for path in (Path(word).expanduser(), root / word) if path.exists()), None) for word in words]
     alone = paths[0] if len(paths) == 1 else None
     if alone and format == "html" and (courts := courts_in(alone)):
-        return document(f"{alone.resolve().name}: verdicts", "", gallery(courts))
+        return document(f"verdicts in {courts[0].folder.parent.parent.name}", "", gallery(courts))
     court = court_of(alone) if alone else None
     if court is None:
         comparison = compare(words, by, root)

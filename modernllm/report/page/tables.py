@@ -23,7 +23,7 @@ class Cell:
     """What stands there, and by what it is sorted."""
 
     shown: object
-    order: float | str
+    order: float | int | str
 
 
 def arm_cells(arm: Arm, standing: Standing | None, bits: bool) -> dict[str, Cell]:
@@ -53,17 +53,17 @@ def _losses(standing: Standing | None, bits: bool) -> list[float]:
     return [r.bits for r in standing.best if math.isfinite(r.bits)] if bits else list(standing.losses.values())
 
 
-def _number(value: float | None, form: str) -> Cell:
+def _number(value: float | int | None, form: str) -> Cell:
     known = value is not None and math.isfinite(value)
     return Cell(form.format(value), value) if known and value is not None else Cell("–", math.inf)
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean(values: Sequence[float | int]) -> float:
     known = [value for value in values if math.isfinite(value)]
     return fmean(known) if known else math.nan
 
 
-def _median(values: Sequence[float]) -> float:
+def _median(values: Sequence[float | int]) -> float:
     known = [value for value in values if math.isfinite(value)]
     return median(known) if known else math.nan
 
@@ -78,7 +78,7 @@ def arms_table(rows: Sequence[tuple[Arm, Standing | None]], colour: Mapping[str,
         dots = _dots(_losses(standing, bits), ends, colour[arm.label])
         names = [*list(cells)[:3], "seeds", "outcomes", *list(cells)[3:]]
         swatch = tag("i", {"class": "swatch", "style": f"background:{colour[arm.label]}"})
-        first = Cell(joined([swatch, arm.label]), arm.label)
+        first = Cell(tag("span", {"class": "named"}, swatch, tag("span", {}, arm.label)), arm.label)
         shown = {
             **cells,
             "arm": first,
@@ -132,12 +132,18 @@ def pill(word: str, shown: str) -> Html:
 
 
 def differing_table(arms: Sequence[Arm]) -> Html:
-    """Only keys in which runs differ, an arm a column."""
-    rows = [
-        tag("tr", {}, tag("th", {"scope": "row"}, key), joined(tag("td", {}, _cut(", ".join(v))) for v in values))
-        for key, values in differing(arms).items()
-    ]
-    return table("differing", ["", *(arm.label for arm in arms)], rows)
+    """Only keys in which arms differ; across whichever are fewer, arms or keys."""
+    found = differing(arms)
+    labels = [arm.label for arm in arms]
+    cells = {key: [_cut(", ".join(values)) for values in column] for key, column in found.items()}
+    if len(found) < len(arms):
+        rows = [_row(name, of_arm) for name, of_arm in zip(labels, zip(*cells.values(), strict=True), strict=True)]
+        return table("differing", ["", *cells], rows)
+    return table("differing", ["", *labels], [_row(key, column) for key, column in cells.items()])
+
+
+def _row(name: str, values: Sequence[str]) -> Html:
+    return tag("tr", {}, tag("th", {"scope": "row"}, name), joined(tag("td", {}, value) for value in values))
 
 
 def confounders_table(arms: Sequence[Arm], found: Sequence[Confounder]) -> Html:

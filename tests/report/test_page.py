@@ -1,0 +1,401 @@
+"""The comparison page against numbers that were written down: answer, counts, arms, and what is escaped."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fabricated import fabricate
+from scipy import stats
+
+from modernllm.report.page.arms import differing
+from modernllm.report.page.comparison import Comparison, compare
+from modernllm.report.page.curve import thinned
+from modernllm.report.page.curves import curves
+from modernllm.report.page.figures import colours, learning_rates, regime_map
+from modernllm.report.page.formats import FORMATS
+from modernllm.report.page.markup import data, tag
+from modernllm.report.page.page import page
+from modernllm.report.page.report import report
+from modernllm.scripting import Misuse, parse
+
+RATES = (1e-3, 3e-3, 1e-2)
+PRE = {1e-3: (2.50, 2.52, 2.48), 3e-3: (2.20, 2.23, 2.18), 1e-2: (2.30, 2.31, 2.32)}
+POST = {1e-3: (2.60, 2.63, 2.59), 3e-3: (2.33, 2.34, 2.30), 1e-2: (3.30, 3.31, 3.29)}
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """Two arms, three rates, three seeds; post stalls at the largest rate."""
+    folder = tmp_path / "study"
+    for placement, losses in (("pre", PRE), ("post", POST)):
+        for lr, by_seed in losses.items():
+            for seed, loss in enumerate(by_seed):
+                ended = "stalled" if placement == "post" and lr == 1e-2 else "ok"
+                fabricate(folder, placement=placement, lr=lr, seed=seed, loss=loss, outcome=ended, layers=4)
+    return folder
+
+
+def of(folder: Path, *by: str) -> Comparison:
+    return compare([str(folder)], by)
+
+
+# --- which arm is better, how sure
+
+
+def test_arms_are_what_differs_beside_seed_and_rate(study: Path) -> None:
+    found = of(study)
+    assert [arm.label for arm in found.arms] == ["pre", "post"]  # the better one first
+    assert [len(arm.records) for arm in found.arms] == [9, 9]
+    assert set(differing(found.arms)) == {"placement"}
+
+
+def test_the_answer_is_a_paired_interval_at_each_arms_best_rate(study: Path) -> None:
+    found = of(study)
+    (pair,) = found.pairs
+    differences = np.array(PRE[3e-3]) - np.array(POST[3e-3])
+    low, high = stats.t.interval(0.95, 2, differences.mean(), stats.sem(differences))
+    assert pair.judgement.mean == pytest.approx(differences.mean())
+    assert pair.judgement.interval == pytest.approx((low, high))
+    (answer,) = found.answers
+    assert answer.tone == "clear"
+    assert answer.headline == "pre is better than post by 0.120 nats"
+    assert f"interval −{-low:.3f} to −{-high:.3f}, from 3 paired seeds both at learning rate 0.003" in answer.sure[0]
+    assert answer.why[0] == "post: 3 of 9 runs did not learn (3 stalled), at learning rate 0.01."
+    assert answer.why[1] == "No run of pre failed."
+    assert "scripts/check_claim.py decides" in answer.mind[-1]
+
+
+def test_one_seed_ranks_nothing(tmp_path: Path) -> None:
+    for placement, loss in (("pre", 2.0), ("post", 3.0)):
+        fabricate(tmp_path / "s", placement=placement, loss=loss)
+    (answer,) = of(tmp_path / "s").answers
+    assert answer.tone == "open"
+    assert answer.headline == "pre and post cannot be told apart with 1 seed"
+    assert "one seed is an anecdote" in answer.sure[0]
+    assert answer.mind[0] == "One learning rate was tried for every arm: another may turn the order round."
+
+
+def test_many_arms_share_the_error_rate(tmp_path: Path) -> None:
+    losses = {0.1: (2.0, 2.1, 2.05), 0.2: (2.4, 2.52, 2.44), 0.3: (2.8, 2.9, 2.86)}
+    for warmup, by_seed in losses.items():
+        for seed, loss in enumerate(by_seed):
+            fabricate(tmp_path / "s", seed=seed, loss=loss, changed={"schedule.warmup": warmup})
+    found = of(tmp_path / "s")
+    assert [arm.label for arm in found.arms] == ["warmup=0.1", "warmup=0.2", "warmup=0.3"]
+    assert [pair.judgement.level for pair in found.pairs] == pytest.approx([1 - 0.05 / 3] * 3)
+
+
+def test_a_run_that_broke_counts_as_its_start(tmp_path: Path) -> None:
+    for seed in range(2):
+        fabricate(tmp_path / "s", placement="pre", seed=seed, loss=2.0 + seed / 100)
+        fabricate(tmp_path / "s", placement="post", seed=seed, loss=2.0, outcome="nonfinite", nonfinite_at=20)
+    found = of(tmp_path / "s")
+    assert found.standings[1].losses == {0: 6.0, 1: 6.0}
+    assert found.answers[0].headline == "pre learns; post did not learn at any learning rate that was tried"
+    assert "non-finite at step 20" in page(found)
+
+
+def test_by_pools_what_it_does_not_name(study: Path) -> None:
+    assert [len(arm.records) for arm in of(study, "seed").arms] == [6, 6, 6]
+    with pytest.raises(ValueError, match=r"by=placment: no run has that key; did you mean placement\?"):
+        of(study, "placment")
+
+
+# --- what must not be ranked
+
+
+def different(tmp_path: Path, **of_second: object) -> Comparison:
+    for seed in range(3):
+        fabricate(tmp_path / "s", seed=seed, loss=2.0 + seed / 100)
+        fabricate(tmp_path / "s", seed=seed, loss=2.5 + seed / 90, placement="post", **of_second)
+    return of(tmp_path / "s")
+
+
+def test_other_tokenizers_are_told_in_bits_and_not_ranked(tmp_path: Path) -> None:
+    found = different(tmp_path, identity={"tokenizer": "other"}, bits=1.25)
+    assert not found.pairs
+    assert found.answers[0].headline == "Not ranked against each other"
+    assert "bits per byte are shown" in found.answers[0].sure[0]
+    rows = list(csv.reader(FORMATS["md"](found).splitlines(), delimiter="|"))
+    table = [[cell.strip() for cell in row] for row in rows if len(row) > 5]
+    assert table[0][2] == "bits/byte"
+    assert ["1.2500"] in [row[2:3] for row in table]
+    assert "loss" not in table[0]
+
+
+def test_other_texts_and_budgets_are_not_ranked(tmp_path: Path) -> None:
+    text = different(tmp_path / "text", identity={"corpus": "other"})
+    assert "different texts" in text.answers[0].sure[0]
+    budget = different(tmp_path / "budget", steps=60)
+    assert "different numbers of tokens" in budget.answers[0].sure[0]
+    assert not text.pairs + budget.pairs
+
+
+# --- what is missing, broken, half written
+
+
+def test_planned_present_and_usable_add_up(study: Path) -> None:
+    runs = sorted(path for path in study.iterdir() if "pre" in path.name)
+    shutil.rmtree(runs[0])  # missing
+    (runs[1] / "run.json").write_text("{", encoding="utf-8")  # damaged
+    half = runs[2] / "metrics.jsonl"
+    half.write_text(half.read_text(encoding="utf-8")[:-20], encoding="utf-8")
+    twice = runs[3] / "metrics.jsonl"
+    lines = twice.read_text(encoding="utf-8").splitlines(keepends=True)
+    twice.write_text("".join([*lines[:5], *lines[3:]]), encoding="utf-8")
+    gap = runs[4] / "metrics.jsonl"
+    lines = gap.read_text(encoding="utf-8").splitlines(keepends=True)
+    gap.write_text("".join([*lines[:3], *lines[5:]]), encoding="utf-8")
+    foreign = json.loads((runs[5] / "run.json").read_text(encoding="utf-8"))
+    (runs[5] / "run.json").write_text(json.dumps(foreign | {"config_hash": "0" * 64}), encoding="utf-8")
+    fabricate(study, placement="pre", seed=7, loss=2.0, status="failed")
+    shutil.copytree(runs[6], study / "copied")
+    (study / "notes.txt").write_text("", encoding="utf-8")
+
+    found = of(study)
+    count, told = found.count, "\n".join(found.problems)
+    assert count.planned == count.missing + count.usable + count.unusable + count.unreadable
+    assert (count.usable, count.unusable, count.unreadable) == (9 + 3, 4, 4)
+    for words in (
+        f"{runs[1].name}: damaged",
+        f"{runs[2].name}: the last line of metrics.jsonl is half written",
+        f"{runs[3].name}: 2 steps stand twice",
+        f"{runs[4].name}: 2 of 40 steps are missing",
+        f"{runs[5].name}: damaged: its config_hash 0000000000",
+        "failed: told",
+        "copied: damaged: it is the record of",
+        "notes.txt: no run",
+        "pre, learning rate 0.001, seed",
+    ):
+        assert words in told
+    assert all(text in page(found) for text in (count.line, f"{len(found.problems)} runs do not count"))
+
+
+def test_running_runs_are_named_and_no_result(study: Path) -> None:
+    fabricate(study, placement="pre", seed=3, loss=2.0, status="interrupted")
+    found = of(study)
+    assert found.count.unusable == 1
+    assert found.arms[0].outcomes["interrupted"] == 1
+    assert found.pairs[0].judgement.n == 3
+
+
+def test_a_study_of_damaged_runs_says_so(tmp_path: Path) -> None:
+    (fabricate(tmp_path / "s", loss=2.0) / "config.yaml").write_text("[", encoding="utf-8")
+    found = of(tmp_path / "s")
+    assert found.answers[0].headline == "No run has a result yet"
+    assert "1 run does not count: 1 unreadable" in page(found)
+    assert [FORMATS[name](found) for name in FORMATS]
+
+
+def test_a_word_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere: no such study"):
+        compare(["nowhere"], out=tmp_path)
+
+
+# --- text of others
+
+
+HOSTILE = "</script><script>document.title='owned'</script>"
+
+
+def test_text_of_a_configuration_stays_text(tmp_path: Path) -> None:
+    for seed in range(2):
+        fabricate(tmp_path / "s", seed=seed, loss=2.0 + seed / 10)
+        fabricate(tmp_path / "s", seed=seed, loss=2.1 + seed / 9, changed={"data.path": HOSTILE})
+    written = page(of(tmp_path / "s"))
+    assert "<script>document" not in written
+    assert "&lt;script&gt;document" in written
+    assert written.count("<script") == written.count("</script>") == 4
+
+
+def test_markup_escapes_all_but_itself() -> None:
+    assert tag("td", {"data-order": '"><b>'}, "<b>", tag("i", {}, "&")) == (
+        '<td data-order="&quot;&gt;&lt;b&gt;">&lt;b&gt;<i>&amp;</i></td>'
+    )
+    assert json.loads(data("x", {"a": "</script>"}).split(">", 1)[1].removesuffix("</script>")) == {"a": "</script>"}
+
+
+# --- figures
+
+
+def test_thinning_keeps_ends_and_extremes() -> None:
+    values = np.sin(np.arange(5000) / 100)
+    values[1234], values[4321], values[77] = 9.0, -9.0, math.nan
+    kept = thinned(values, 100)
+    assert len(kept) <= 100
+    assert {0, 1234, 4321, 4999} <= set(kept.tolist())
+    assert (np.diff(kept) > 0).all()
+    assert thinned(values[:50], 100).tolist() == list(range(50))
+
+
+def test_curves_mark_where_a_run_broke(tmp_path: Path) -> None:
+    fabricate(tmp_path / "s", loss=2.0, outcome="nonfinite", nonfinite_at=30)
+    found = of(tmp_path / "s")
+    (run,) = curves(found.arms, found.standings, colours(found.arms), "step")["runs"]
+    assert run["end"] == 29
+    assert run["series"]["loss"][1][-1] is None
+
+
+def test_bands_are_the_range_over_seeds(study: Path) -> None:
+    found = of(study)
+    band = curves(found.arms, found.standings, colours(found.arms), "tokens")["bands"][0]
+    last = [record.curve.loss[-1] for record in found.standings[0].best]
+    assert band["step"] == list(range(1, 41))
+    assert band["loss"]["low"][-1] == pytest.approx(min(last), rel=1e-4)
+    assert band["loss"]["high"][-1] == pytest.approx(max(last), rel=1e-4)
+
+
+def test_figures_hold_every_run(study: Path) -> None:
+    found = of(study)
+    figure = learning_rates(found.standings, colours(found.arms))
+    dots = [trace for trace in figure.data if trace["mode"] == "markers"]
+    assert sorted(dots[0]["y"]) == sorted(loss for losses in PRE.values() for loss in losses)
+    assert dots[1]["marker"]["symbol"].count("x") == 3
+    (regimes,) = regime_map(found.arms).data
+    assert regimes["y"] == ["post", "pre"]
+    assert regimes["text"] == [["3 ok", "3 ok", "3 stalled"], ["3 ok"] * 3]
+
+
+def test_telemetry_by_layer_is_on_the_page(study: Path) -> None:
+    written = page(of(study))
+    stored = json.loads(written.split('id="figures-data">')[1].split("</script>")[0])
+    assert {"lr", "regimes", "pairs", "heat-0", "heat-1", "depth-stream_rms", "depth-attention_entropy"} <= set(stored)
+    heat = stored["heat-0"]["data"][0]
+    assert heat["y"] == [f"layer {number:02}" for number in range(4)]
+    assert [row[0] for row in heat["z"]] == [0, -1, -2, -3]
+    assert stored["depth-stream_rms"]["data"][0]["y"] == [1, 1, 2, 3, 4]
+
+
+def test_confounders_are_marked(tmp_path: Path) -> None:
+    found = different(tmp_path, changed={"schedule.warmup": 0.5}, identity={"code": {"commit": "b" * 40}})
+    suspects = {each.name for each in found.confounders if each.suspect}
+    assert suspects == {"warm-up", "code"}
+    assert "Arms differ in code as well; see what else differs, below." in found.answers[0].mind  # warm-up is compared
+
+
+# --- other formats, the command line, claims
+
+
+def test_formats(study: Path) -> None:
+    found = of(study)
+    stored = json.loads(FORMATS["json"](found))
+    assert stored["answers"][0]["headline"] == "pre is better than post by 0.120 nats"
+    assert stored["arms"][1]["outcomes"] == {"ok": 6, "stalled": 3}
+    assert stored["runs"] == {"planned": 18, "missing": 0, "usable": 18, "unusable": 0, "unreadable": 0}
+    assert len(list(csv.DictReader(io.StringIO(FORMATS["csv"](found))))) == 18
+    assert FORMATS["md"](found).startswith("**pre is better than post by 0.120 nats**\n\n* Against post: −0.120 nats")
+    assert r"pre & 2.2033 & $\pm$0.0252 & 9/9 & 0.003" in FORMATS["latex"](found)
+
+
+def test_the_command_line(study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
+    import compare as script
+
+    target = study.parent / "page.html"
+    assert script.compare(str(study / "*pre*"), str(study / "*post*"), out=str(target)) == 0
+    assert "MB" in capsys.readouterr().out
+    assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
+    words, named = parse(script.compare, ["study", "by=placement,norm", "format=md", f"root={study.parent}"])
+    assert script.compare(*words, **named) == 0
+    assert "pre is better than post" in capsys.readouterr().out
+    with pytest.raises(Misuse, match="format=pdf"):
+        parse(script.compare, ["study", "format=pdf"])
+    with pytest.raises(ValueError, match="which runs"):
+        script.compare()
+
+
+def test_nothing_on_the_page_asks_the_network(study: Path) -> None:
+    written = page(of(study))
+    own = written.split("<body>")[0] + written.split('<script type="application/json"')[0].split("<body>")[1]
+    assert "http" not in own.replace("http://www.w3.org", "")
+    assert "src=" not in own
+
+
+CLAIM = {
+    "name": "norms", "claim": "Pre-Norm <b>beats</b> Post-Norm", "source": "nobody, 2026", "kind": "superiority",
+    "tier": "cpu", "minutes": 1, "base": ["size=nano"], "arms": {"pre": ["placement=pre"], "post": ["placement=post"]},
+    "contrasts": {"pre against post": {"variant": "pre", "reference": "post"}}, "lrs": [1e-3, 3e-3, 1e-2],
+    "seeds": {"tuning": [100], "evaluation": [0, 1, 2]}, "margin": 0.02,
+}  # fmt: skip
+
+
+@pytest.fixture
+def court(tmp_path: Path) -> Path:
+    """A claim with all its runs but one, and its verdict."""
+    from modernllm.claims.claim import Claim
+    from modernllm.claims.ledger import Ledger
+    from modernllm.claims.rules import Superiority
+
+    studied, folder = tmp_path / "runs" / "claim-norms", tmp_path / "runs" / "verdicts" / "claim-norms"
+    for arm, loss in (("pre", 2.0), ("post", 2.2)):
+        origin = {"claim": "norms", "cell": "main", "arm": arm}
+        for lr in RATES:
+            fabricate(studied, placement=arm, lr=lr, seed=100, loss=loss + abs(lr - 3e-3), origin=origin)
+        for seed in range(3 if arm == "pre" else 2):
+            fabricate(studied, placement=arm, lr=3e-3, seed=seed, loss=loss + seed / 100, origin=origin)
+    Ledger(folder / "ledger.jsonl").freeze(Claim(**CLAIM))
+    judged = Superiority(0.02).judge(np.array([-0.2, -0.21, -0.19]), level=0.95).to_json()
+    choice = {"lr": 3e-3, "interior": True, "grid": list(RATES), "losses": [2.1, 2.0, 2.1]}
+    finding = {"contrast": "pre against post", "seeds": [0, 1, 2], "judgement": judged, "p_holm": 0.01,
+               "choices": {"pre": choice, "post": choice}, "outcomes": {}, "mcnemar_p": None, "beside": {}}  # fmt: skip
+    cell = {"name": "main", "main": True, "verdict": "supported", "scope": {}, "capped": [], "findings": [finding]}
+    verdict = {"verdict": "supported", "statement": CLAIM["claim"], "reason": "supported in main", "void": None,
+               "scope": {"width": "64"}, "second_init": "not run", "cells": [cell]}  # fmt: skip
+    (folder / "verdict.json").write_text(json.dumps(verdict), encoding="utf-8")
+    check = {"name": "future", "passed": True, "sentence": "no arm sees it", "details": {}}
+    passed = {"main": {"passed": True, "hash": "abc", "checks": [check], "warnings": ["clipped <often>"]}}
+    (folder / "certificate.json").write_text(json.dumps(passed), encoding="utf-8")
+    return folder
+
+
+def told(path: Path, format: str = "html") -> str:
+    return report([str(path)], by=[], x="step", format=format, root=Path("runs"))
+
+
+def test_a_claim_has_its_verdict_rule_certificate_and_power_on_top(court: Path) -> None:
+    written = told(court)
+    assert written.index("supported</p>") < written.index('id="rule"') < written.index('id="arms"')
+    for text in ("Pre-Norm &lt;b&gt;beats", "no arm sees it", "clipped &lt;often&gt;", "detectable at 80 %",
+                 "supported: CI_hi &lt; 0", "margin 0.02 nats"):  # fmt: skip
+        assert text in written
+    assert told(court.parents[1] / "claim-norms").count("Pre-Norm &lt;b&gt;beats") == 1  # by its study as well
+
+
+def test_a_claims_missing_run_is_named(court: Path) -> None:
+    stored = json.loads(told(court, "json"))
+    assert stored["problems"] == ["main, post, learning rate 0.003, seed 2: no run"]
+    assert stored["runs"] == {"planned": 12, "missing": 1, "usable": 11, "unusable": 0, "unreadable": 0}
+
+
+def test_a_suite_is_a_gallery(court: Path) -> None:
+    written = told(court.parent)
+    assert "1 claims: 1 supported" in written
+    assert "pre against post: n=3, Δ=-0.200" in written
+
+
+@pytest.mark.slow
+def test_five_hundred_runs_of_two_thousand_rows(tmp_path: Path) -> None:
+    """Quickly enough on a machine that does something else, and small enough to send."""
+    for placement in ("pre", "post"):
+        for lr in (1e-3, 3e-3, 1e-2, 3e-2, 1e-1):
+            for seed in range(50):
+                loss = 2.1 + abs(lr - 1e-2) + seed / 900 + 0.1 * (placement == "post") * (1 + seed % 3)
+                spiked = {"spike": (1234, 99.0)} if lr == 1e-2 and seed == 7 else {}
+                fabricate(tmp_path / "s", placement=placement, lr=lr, seed=seed, loss=loss, steps=2000, **spiked)
+    began = time.perf_counter()
+    found = of(tmp_path / "s")
+    written = page(found)
+    assert time.perf_counter() - began < 30
+    assert len(written.encode()) < 12e6
+    assert found.count.usable == 500
+    drawn = json.loads(written.split('id="curves-data">')[1].split("</script>")[0])["runs"]
+    assert sum(99.0 in run["series"]["loss"][1] for run in drawn) == 2
+    assert max(len(run["series"]["loss"][0]) for run in drawn) <= 240
