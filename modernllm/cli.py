@@ -20,6 +20,7 @@ from modernllm.config.compose import CONFIG_DIR, choices, default_choices, exist
 from modernllm.config.errors import ConfigError
 from modernllm.config.overrides import with_full_key
 from modernllm.config.tree import read_tree
+from modernllm.scripting import stop_writing
 
 if TYPE_CHECKING:
     from modernllm.preparation import Asked
@@ -41,7 +42,10 @@ def main() -> int:
     if words.help:
         from modernllm.config.help import help_text
 
-        print(help_text(directories))
+        try:
+            print(help_text(directories), flush=True)
+        except BrokenPipeError:
+            stop_writing()
         return 0
     many = words.multirun or "hydra.mode=MULTIRUN" in words.overrides
     try:

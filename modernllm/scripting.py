@@ -108,7 +108,7 @@ def usage(function: Callable[..., Any]) -> str:
     hints = get_type_hints(function, include_extras=True)
     lines = [inspect.getdoc(function) or "", ""]
     for p in inspect.signature(function).parameters.values():
-        unless = "" if p.default is p.empty else f"  [{_shown(p.default)}]"
+        unless = "" if p.default in (p.empty, "", None) else f"  [{_shown(p.default)}]"
         name = f"{p.name}=" if p.kind is p.KEYWORD_ONLY else f"<{p.name}>"
         lines.append(f"  {name:<14} {describe(hints[p.name]) if p.name in hints else 'words'}{unless}")
     return "\n".join(lines)

@@ -147,7 +147,7 @@ def test_the_table_has_a_row_a_run_and_the_outcome_in_words() -> None:
     assert [row[4] for row in rows] == ["▅▅ 1 → 1", "▁█ 0.001 → 1", "××"]
     assert lines[-2:] == [
         "unigram floor 3.00, bigram floor 2.00 nats/token",
-        "pre ok 2.00 | post stalled 3.05 | none nonfinite nan",
+        "pre ok 2.00 | post stalled 3.05 | none nonfinite -",
     ]
 
 

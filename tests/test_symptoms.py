@@ -200,6 +200,12 @@ def test_no_advice_that_a_model_of_other_hands_cannot_take(folder: Path) -> None
     assert kept == ["optimizer.lr"]
 
 
+def test_a_story_says_where_a_run_broke_once(folder: Path) -> None:
+    text = "\n".join(story(done(folder, SICK["NaN or infinity early on"][0])))
+    assert text.count("non-finite at step 1") == 1
+    assert "  measured: as said above\n" in text
+
+
 def test_no_advice_that_is_followed_already(folder: Path) -> None:
     drifting = done(folder, SICK["output logits drift"][0])
     assert "trainer.z_loss=1e-4" in [what for what, _ in named(drifting)["output logits drift"].advice]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from modernllm.config.nearest import did_you_mean
 from modernllm.config.tree import CONFIG_DIR
@@ -16,7 +18,35 @@ from modernllm.config.tree import CONFIG_DIR
 Kind = Literal["superiority", "equivalence", "non_inferiority", "stability", "interaction", "exact", "cost"]
 TUNED: tuple[Kind, ...] = ("superiority", "equivalence", "non_inferiority")
 """Kinds about quality, which is compared between arms at their own best learning rates."""
-Rate = Annotated[float, Field(gt=0)]
+T = TypeVar("T", bound=Hashable)
+RESERVED = {
+    "optimizer.lr": "lrs or lr says which rates are run",
+    "seed": "seeds says which are run",
+    "study": "the claim's name is its study",
+    "out": "out=... of the command says where",
+    "overwrite": "runs are made once",
+    "resume": "every run starts at its beginning",
+}
+"""What a claim says elsewhere: an override of it would be lost in silence."""
+
+
+def repeated(values: Sequence[T]) -> list[T]:
+    """What stands there more than once, each once."""
+    return [value for value, times in Counter(values).items() if times > 1]
+
+
+def _no_switch(value: Any) -> Any:
+    """YAML reads on, off, yes and no as true and false, which would pass for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("is a number, not true or false (YAML reads on, off, yes and no as those)")
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_no_switch), Field(allow_inf_nan=False)]
+Rate = Annotated[Number, Field(gt=0)]
+Margin = Annotated[Number, Field(ge=1e-6, le=1)]
+"""Nats a token: below is rounding, and beyond lies what training itself gains, so that any two arms would be alike."""
+Seed = Annotated[int, BeforeValidator(_no_switch), Field(ge=0)]
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -29,8 +59,17 @@ class Part(BaseModel):
 class Seeds(Part):
     """What chose a learning rate cannot also judge it: the two lists share no seed."""
 
-    tuning: list[int] = []
-    evaluation: list[int]
+    tuning: list[Seed] = []
+    evaluation: Annotated[list[Seed], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _once(self) -> Seeds:
+        for name, seeds in (("tuning", self.tuning), ("evaluation", self.evaluation)):
+            if twice := repeated(seeds):
+                raise ValueError(f"{name}: {twice} more than once; a seed counts once")
+        if shared := set(self.tuning) & set(self.evaluation):
+            raise ValueError(f"{sorted(shared)} are both for tuning and for evaluation")
+        return self
 
 
 class ContrastOf(Part):
@@ -51,6 +90,8 @@ class ContrastOf(Part):
         pair, fourfold = (self.variant, self.reference), (self.needy, self.robust)
         if all(pair) == all(fourfold) or any(pair) != all(pair) or any(fourfold) != all(fourfold):
             raise ValueError("has either variant and reference, or needy and robust")
+        if twice := repeated(self.arms):
+            raise ValueError(f"{', '.join(twice)} stands in it more than once: an arm is not compared with itself")
         return self
 
 
@@ -67,8 +108,14 @@ class Probe(Part):
 
     measure: Name
     arguments: dict[str, Any] = {}
-    low: float
-    high: float
+    low: Number
+    high: Number
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Probe:
+        if not self.low <= self.high:
+            raise ValueError(f"low={self.low:g} high={self.high:g}: write the smaller one first")
+        return self
 
 
 class Claim(Part):
@@ -79,7 +126,7 @@ class Claim(Part):
     source: Name
     kind: Kind
     tier: Literal["cpu", "gpu"]
-    minutes: Annotated[float, Field(gt=0)]
+    minutes: Rate
     """Expected on two cores (cpu) or one accelerator (gpu)."""
     base: list[Name] = []
     arms: dict[Name, list[Name]] = {}
@@ -89,7 +136,7 @@ class Claim(Part):
     lrs: list[Rate] = []
     """A grid: each arm's own best rate for quality, the whole of it for stability."""
     seeds: Seeds = Seeds(evaluation=[0])
-    margin: Rate | None = None
+    margin: Margin | None = None
     covers_critical: bool = False
     """Whether depth, scale of the start, learning rate and warm-up reach what theory calls critical."""
     cells: dict[Name, CellOf] = {"main": CellOf(main=True)}
@@ -123,9 +170,28 @@ class Claim(Part):
             raise ValueError("margin: is missing: the smallest effect of interest, in nats")
         if not any(cell.main for cell in self.cells.values()):
             raise ValueError("cells: mark the main one with main: true; it decides where cells do not disagree")
-        if shared := set(self.seeds.tuning) & set(self.seeds.evaluation):
-            raise ValueError(f"seeds: {sorted(shared)} are both for tuning and for evaluation")
+        self._overrides()
         return self
+
+    def _overrides(self) -> None:
+        """Each key once in a list, none that the claim says elsewhere, and no condition that an arm would undo."""
+        lists = {"base": self.base}
+        lists |= {f"arms.{name}": words for name, words in self.arms.items()}
+        lists |= {f"cells.{name}.overrides": cell.overrides for name, cell in self.cells.items()}
+        for place, words in lists.items():
+            keys = [key_of(word) for word in words]
+            if twice := repeated(keys):
+                raise ValueError(f"{place}: {', '.join(twice)} is written more than once")
+            for key in keys:
+                if key in RESERVED:
+                    raise ValueError(f"{place}: {key} cannot be set there: {RESERVED[key]}")
+        for name, cell in self.cells.items():
+            for arm, words in self.arms.items():
+                if undone := {key_of(word) for word in cell.overrides} & {key_of(word) for word in words}:
+                    raise ValueError(
+                        f"cells.{name}: {', '.join(sorted(undone))} is set by the arm {arm} too, whose value would "
+                        "stay: a condition holds for every arm"
+                    )
 
     def _arms(self) -> None:
         if len(self.arms) < 2 or not self.contrasts:
@@ -137,6 +203,9 @@ class Claim(Part):
             if (contrast.needy is not None) != (self.kind == "interaction"):
                 form = "needy and robust" if self.kind == "interaction" else "variant and reference"
                 raise ValueError(f"contrasts.{name}: kind={self.kind} compares {form}")
+        compared = [tuple(sorted(contrast.arms)) for contrast in self.contrasts.values()]
+        if twice := repeated(compared):
+            raise ValueError(f"contrasts: {' and '.join(twice[0])} are compared more than once; once is evidence")
         if strange := set(self.knobs) - set(self.arms):
             raise ValueError(f"knobs: no arm {', '.join(sorted(strange))}")
         unused = set(self.arms) - {arm for contrast in self.contrasts.values() for arm in contrast.arms}
@@ -144,6 +213,8 @@ class Claim(Part):
             raise ValueError(f"arms: {', '.join(sorted(unused))} stands in no contrast")
 
     def _rates(self) -> None:
+        if twice := repeated([f"{rate:g}" for rate in self.lrs]):
+            raise ValueError(f"lrs: {', '.join(twice)} more than once (in six digits, as it is run)")
         gridded = self.tuned or self.kind == "stability"
         if gridded and len(self.lrs) < 3:
             raise ValueError(f"lrs: kind={self.kind} needs a grid of three learning rates or more")
@@ -155,6 +226,11 @@ class Claim(Part):
             raise ValueError(f"cells: kind={self.kind} goes over the grid lrs in every cell; lr is for one rate")
         if self.kind == "interaction" and self.lr is None and not all(cell.lr for cell in self.cells.values()):
             raise ValueError("lr: is missing: the one learning rate at which the interaction is judged")
+
+
+def key_of(word: str) -> str:
+    """Of an override, without the signs of Hydra before it."""
+    return word.partition("=")[0].strip().lstrip("+~")
 
 
 def shipped() -> list[str]:
@@ -171,7 +247,9 @@ def load_claim(name: str) -> Claim:
             near = did_you_mean(name, shipped())
             raise ValueError(f"claim={name}: no such claim{near}; there are {', '.join(shipped())}, or a file.yaml")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_EachKeyOnce)
+    except FileNotFoundError:
+        raise ValueError(f"claim={name}: no such file; shipped are {', '.join(shipped())}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
@@ -180,6 +258,16 @@ def load_claim(name: str) -> Claim:
         return Claim(name=path.stem, **{str(key): value for key, value in content.items()})
     except (ValidationError, TypeError) as error:
         raise ValueError("\n".join(f"{path}: {line}" for line in _in_words(error))) from None
+
+
+class _EachKeyOnce(yaml.SafeLoader):
+    """YAML takes the last of two equal keys in silence: an arm or a cell would be gone."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        twice = repeated([key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"])
+        if twice:
+            raise yaml.YAMLError(f"{', '.join(twice)} is written more than once {node.start_mark}")
+        return super().construct_mapping(node, deep)
 
 
 def _keys() -> list[str]:

@@ -14,6 +14,8 @@ from modernllm.claims.analysis import contrasts
 from modernllm.claims.claim import Claim, load_claim, shipped
 from modernllm.claims.flow import Flow, Incomplete, Stopped
 from modernllm.claims.judgement import Judgement
+from modernllm.claims.layout import show, show_all
+from modernllm.claims.looks import fitting
 from modernllm.claims.power import detectable
 from modernllm.claims.study import Study
 from modernllm.claims.suite import load_suite, suites
@@ -26,6 +28,9 @@ from modernllm.sweep.notes import summary
 from modernllm.sweep.plan import Plan
 
 FAILED, SIGNALLED = 1, 128
+TOY_SIZE = "toy size: the machinery was exercised; the words say nothing about any claim"
+LOG_WIDTH = 160
+"""Columns of a table where nobody's terminal says how many there are."""
 
 
 def check_claim(
@@ -41,14 +46,20 @@ def check_claim(
 ) -> int:
     """Plan, preflight, train and judge a claim: a shipped one by its name, or your own by its file.
 
+    plan=true says what it would cost and what its seeds could see, and trains nothing. suite=... hears several claims;
+    claim=... suite=toy hears one at a size where only the machinery is tested. looks=3,6,9 judges after so many seeds,
+    at levels that pay for looking. Everything lands in out=...: the runs, and verdicts/<claim>/. Interrupted, the same
+    command goes on. config_dir=... has components of your own, as for train.py --config-dir.
+
     Exit code: 0 supported, 20 refuted, 21 inconclusive, 22 conditional; any other is an error. A suite exits 0 when
-    it ran. Interrupted, the same command goes on. Everything lands in out=...: the runs, and verdicts/<claim>/.
-    config_dir=... has components of your own, as for train.py --config-dir.
+    it ran.
     """
     if not claim and not suite:
         raise ValueError(
             f"claim=... or suite=... is missing; claims: {', '.join(shipped())}; suites: {', '.join(suites())}"
         )
+    if claim and suite not in ("", "toy"):
+        raise ValueError(f"claim={claim} suite={suite}: a suite has its own claims; beside claim=... only suite=toy")
     executor = LocalExecutor(workers=workers, per_gpu=1)
     folders = (config_dir,) if config_dir else ()
     court = Court(Path(out).expanduser(), executor, looks or [], logger, folders, suite == "toy")
@@ -76,7 +87,8 @@ class Court:
     toy: bool
 
     def __post_init__(self) -> None:
-        self.console = rich.console.Console(highlight=False, soft_wrap=True)
+        width = None if sys.stdout.isatty() else LOG_WIDTH
+        self.console = rich.console.Console(highlight=False, soft_wrap=True, width=width)
 
     def say(self, text: str) -> None:
         self.console.print(text, markup=False, emoji=False)
@@ -88,15 +100,17 @@ class Court:
         """Control first; without it every other claim is heard all the same, and void."""
         suite = load_suite(name)
         if plan:
-            return max(self.plan(claim) for claim in suite.load())
+            for claim in suite.load():
+                self.plan(claim)
+                self.say("")
+            return 0
         control = self.hear(load_claim(suite.control)) if suite.control else None
         judgement = control.cells[0].found.findings[0].judgement if control else None
         verdicts = [self.hear(claim, judgement) for claim in suite.load()]
         self.say("")
-        for verdict in verdicts:
-            self.say(f"{verdict.claim}: {verdict.line}")
+        show_all(verdicts, self.console)
         if self.toy:
-            self.say("toy size: the machinery was exercised; these words say nothing about the claims")
+            self.say(TOY_SIZE)
         return 0
 
     def plan(self, claim: Claim) -> int:
@@ -110,14 +124,17 @@ class Court:
         best = {(cell, arm): study.lrs(cell)[0] for cell in claim.cells for arm in claim.arms}
         keys = study.tuning_keys() + study.evaluation_keys(study.evaluation, best)
         plan = Plan([study.plan(key) for key in keys], retry=True, overwrite=False)
+        self.say(f"arms: {', '.join(claim.arms)}; cells: {' | '.join(claim.cells)}")
+        self.say(protocol(study))
         self.say(summary(plan))
         seconds, places = durations(plan.todo), len(self.executor.places(plan.todo))
         self.say(
             f"{sum(run.tokens for run in plan.todo):,} tokens; about {in_words(sum(seconds) / places)} with {places} "
             "at a time, from steps measured here"
         )
-        counts = self.looks or [len(study.evaluation)]
-        self.say(f"{contrasts(study.cells())} contrasts share an error rate of 5 %")
+        counts = fitting(self.looks, len(study.evaluation)) if self.looks else [len(study.evaluation)]
+        number = contrasts(study.cells())
+        self.say(f"{number} contrasts share an error rate of 5 %" if number > 1 else "1 contrast, error rate 5 %")
         for seeds in counts:
             self.say(detectable(study, self.out, seeds))
         return 0
@@ -129,10 +146,10 @@ class Court:
         self.say(f"{claim.name}: {claim.claim}")
         verdict = flow.verdict({})
         self.say("")
-        for cell in verdict.cells:
-            self.say(cell.line)
-        self.say(verdict.line)
-        self.say(f"files: {folder}")
+        show(verdict, self.console)
+        if self.toy:
+            self.say(f"! {TOY_SIZE}")
+        self.say(f"files: {folder}  (verdict.json has a paragraph to paste)")
         return verdict
 
     def run(self, plan: Plan) -> int | None:
@@ -140,3 +157,13 @@ class Court:
         self.say(summary(plan))
         with LiveTable(plan.todo, len(plan.done), self.console) as live:
             return self.executor(plan.todo, live)
+
+
+def protocol(study: Study) -> str:
+    """Which learning rates at which seeds, and the margin: `learning rates 0.001, 0.01 at seeds 0, 1; margin 0.02`."""
+    rates = study.lrs(next(iter(study.claim.cells)))
+    told = f"learning rate{'s' * (len(rates) != 1)} {', '.join(f'{rate:g}' for rate in rates)}"
+    seeds = ", ".join(map(str, study.evaluation))
+    if study.claim.tuned:
+        told += f" at seeds {', '.join(map(str, study.tuning))}; the best of each arm"
+    return f"{told} at seeds {seeds}; margin {study.claim.margin:g} nats"

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from modernllm.claims.analysis import CellFindings, assess, contrasts
 from modernllm.claims.claim import Claim
 from modernllm.claims.judgement import Judgement
 from modernllm.claims.ledger import Ledger, earlier
-from modernllm.claims.looks import look
+from modernllm.claims.looks import fitting, look
 from modernllm.claims.statistics.multiplicity import ALPHA
 from modernllm.claims.statistics.sequential import look_alpha
 from modernllm.claims.study import Study, row_of
@@ -22,9 +26,11 @@ from modernllm.claims.table import Key, Row, Table, census
 from modernllm.claims.tuning import best_lr
 from modernllm.claims.untrained import cost_findings, exact_findings
 from modernllm.claims.verdict import Verdict, conclude
-from modernllm.runs.directory import write_atomically
+from modernllm.runs.directory import read_json, write_atomically
 from modernllm.sweep.plan import Plan, Planned
 
+UNTRAINED = ("exact", "cost")
+"""Kinds that are measured at once, without runs or seeds."""
 Run = Callable[[Plan], int | None]
 """Does what is to be done of a plan; the signal that stopped it, or None."""
 
@@ -61,8 +67,29 @@ class Flow:
         return Ledger(self.folder / "ledger.jsonl")
 
     def verdict(self, facts: dict[str, Any]) -> Verdict:
-        """All of it after the preflight. Incomplete without every run, Stopped after a signal."""
-        self.ledger.freeze(self.claim)
+        """All of it. Incomplete without every run, Stopped after a signal, ValueError where it may not be heard."""
+        with self.alone():
+            return self._verdict(facts)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One process at a time writes of a claim. ValueError if another is at it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.folder / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise ValueError(f"{self.folder}: another process is hearing this claim; wait for it") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _verdict(self, facts: dict[str, Any]) -> Verdict:
+        if self.looks and self.claim.kind not in UNTRAINED:
+            self.looks = fitting(self.looks, len(self.study.evaluation))
+        self.ledger.freeze(self.claim, [] if self.claim.kind in UNTRAINED else self.looks)
+        self.withdraw()
         beside = self.facts() | facts
         if self.claim.kind != "exact":
             beside |= {"fairness": self.equalise(), "preflight": self.certify()}
@@ -73,7 +100,7 @@ class Flow:
         else:
             best = self.tune()
             found, seeds = self.evaluate(best)
-            beside |= {"mitigations": self.mitigations(best, seeds)}
+            beside |= {"mitigations": self.mitigations(best, seeds), "runs": self.provenance(best, seeds)}
         return self.write(
             conclude(
                 claim=self.claim.name,
@@ -96,11 +123,31 @@ class Flow:
             fair = match(arms, self.claim.matching, knobs=self.claim.knobs, unlike=self.claim.unlike)
             self.study.match(cell, fair.overrides)
             found[cell] = fair
+        if not self.study.toy:  # cells that differ in size alone are one there
+            self.require_distinct_cells()
         write_json(self.folder / "fairness.json", {cell: fair.to_json() for cell, fair in found.items()})
         main = next(cell for cell, of in self.claim.cells.items() if of.main)
         for line in found[main].lines():
             self.say(line)
         return {"matching": self.claim.matching, "mismatch": found[main].mismatch}
+
+    def require_distinct_cells(self) -> None:
+        """Refused where two cells are the same runs: one observation would count twice."""
+        runs = {cell: [self.study.planned(cell, arm).run_id for arm in self.claim.arms] for cell in self.claim.cells}
+        for one, other in combinations(runs, 2):
+            if runs[one] == runs[other]:
+                raise Refused(f"cells {one} and {other} are the same runs under two names: leave one out")
+
+    def withdraw(self) -> None:
+        """A verdict of another version does not stand where this one's will; the ledger keeps what it said."""
+        path = self.folder / "verdict.json"
+        with suppress(FileNotFoundError):
+            try:
+                stale = read_json(path)["facts"]["hash"] != self.claim.hash
+            except (ValueError, KeyError, TypeError):
+                stale = True
+            if stale:
+                path.unlink()
 
     def certify(self) -> dict[str, str]:
         """The hash of each cell's certificate; all of it in `certificate.json`. Refused where one did not pass."""
@@ -113,7 +160,8 @@ class Flow:
             grids = dict.fromkeys(arms, rates) if len(rates) > 1 else None
             certificates[cell] = preflight(arms, self.claim.unlike, grids)
         write_json(self.folder / "certificate.json", {cell: found.to_json() for cell, found in certificates.items()})
-        self.say(f"preflight of {len(certificates)} cells: {self.folder / 'certificate.json'}")
+        cells = f"{len(certificates)} cell{'s' * (len(certificates) != 1)}"
+        self.say(f"preflight of {cells}: {self.folder / 'certificate.json'}")
         for warning in dict.fromkeys(warning for found in certificates.values() for warning in found.warnings):
             self.say(f"! {warning}")
         refusals = [f"{cell}: {check.line}" for cell, found in certificates.items() for check in found.refusals]
@@ -147,7 +195,7 @@ class Flow:
     def evaluate(self, best: dict[tuple[str, str], float]) -> tuple[list[CellFindings], list[int]]:
         """Findings on the evaluation seeds: all of them, or as many as the planned looks need."""
         seeds, cells = self.study.evaluation, self.study.cells()
-        looks = [n for n in self.looks if n <= len(seeds)] or [len(seeds)]
+        looks = list(self.looks) or [len(seeds)]
         for number in looks:
             self.do(self.study.evaluation_keys(seeds[:number], best))
             keys = self.study.tuning_keys() + self.study.evaluation_keys(seeds[:number], best)
@@ -178,10 +226,18 @@ class Flow:
         plan = Plan(planned, retry=True, overwrite=False)
         if plan.todo and (signal := self.execute(plan)):
             raise Stopped(signal)
-        missing = [(key, run) for key, run in zip(keys, planned, strict=True) if row_of(key, run) is None]
+        missing = {}
+        for key, run in zip(keys, planned, strict=True):
+            try:
+                if row_of(key, run) is None:
+                    missing[run.path] = f"{run.path}: {_why(run)}"
+            except ValueError as error:
+                missing[run.path] = str(error)
         if missing:
-            named = "\n".join(f"  {run.path}: {_why(run)}" for _, run in missing[:5])
-            raise Incomplete(f"{len(missing)} of {len(keys)} runs have no result, so there is no verdict:\n{named}")
+            named = "\n".join(f"  {words}" for words in list(missing.values())[:5])
+            raise Incomplete(
+                f"{len(missing)} of {len(plan.unique)} runs have no result, so there is no verdict:\n{named}"
+            )
 
     def rows(self, keys: Sequence[Key]) -> list[Row]:
         """Of runs that are all there."""
@@ -192,13 +248,31 @@ class Flow:
 
     def facts(self) -> dict[str, Any]:
         """What stands beside the verdict: what exactly was tested, how often before, and at what size."""
+        rare = {"unlike": self.claim.unlike, "looks": self.looks, "said before": self.ledger.said(self.claim)}
         return {
             "tier": self.claim.tier,
             "toy": self.study.toy,
             "source": self.claim.source,
             "hash": self.claim.hash,
+            "margin": self.claim.margin,
             "versions": self.ledger.versions(self.claim),
+            **{key: list(value) for key, value in rare.items() if value},
         }
+
+    def provenance(self, best: dict[tuple[str, str], float], seeds: Sequence[int]) -> dict[str, Any]:
+        """How many runs there are, how many of them were made for something else than this version of the claim, and
+        how many by each state of the code.
+        """
+        keys = [*self.study.tuning_keys(), *self.study.evaluation_keys(seeds, best)]
+        paths = {self.study.plan(key).path for key in keys}
+        identities = [read_json(path / "run.json") for path in sorted(paths)]
+        others = [each for each in identities if each.get("origin", {}).get("hash") != self.claim.hash]
+        codes = Counter(_code(each) for each in identities)
+        if others:
+            self.say(f"{len(others)} of {len(paths)} runs were not made for this version of the claim, but before it")
+        if len(codes) > 1:
+            self.say(f"! the runs were made by {len(codes)} states of the code: {', '.join(codes)}")
+        return {"number": len(paths), "not made for this version": len(others), "code": dict(codes)}
 
     def mitigations(self, best: dict[tuple[str, str], float], seeds: Sequence[int]) -> dict[str, dict[str, float]]:
         """By arm: what kept its runs alive."""
@@ -217,9 +291,12 @@ class Flow:
 
     def write(self, verdict: Verdict) -> Verdict:
         """`verdict.json`, and its line in the ledger."""
+        said, found = self.ledger.said(self.claim), verdict.to_json()
         write_json(self.folder / "claim.json", self.claim.model_dump(mode="json"))
-        write_json(self.folder / "verdict.json", verdict.to_json())
-        self.ledger.record(self.claim, verdict.to_json())
+        self.ledger.record(self.claim, found)  # first: no verdict is seen that is not in it
+        write_json(self.folder / "verdict.json", found)
+        if set(said) - {verdict.verdict}:
+            self.say(f"! this very version said before: {', '.join(said)}")
         for sentence in earlier(self.ledger.versions(self.claim)):
             self.say(sentence)
         return verdict
@@ -228,6 +305,12 @@ class Flow:
 def write_json(path: Path, content: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _code(identity: dict[str, Any]) -> str:
+    """Commit, and whether the working tree was another."""
+    code = identity.get("code") or {}
+    return f"{str(code.get('commit'))[:10]}{' and changes' if code.get('dirty') else ''}"
 
 
 def _why(run: Planned) -> str:

@@ -50,26 +50,32 @@ class Judgement:
     def sentence(self) -> str:
         """For example: n=6, Δ=-0.004 [-0.018, +0.010], MDE 0.019; 16 seeds would resolve δ=0.01."""
         mde = "" if self.mde is None else f", MDE {self.mde:.{self._digits}f}"
-        tail = f"; {self._way_out()}" if self.verdict == "inconclusive" else ""
+        tail = f"; {self.way_out}" if self.verdict == "inconclusive" else ""
         flags = f" ({', '.join(self.flags)})" if self.flags else ""
-        return f"n={self.n}, {self._estimate()}{mde}{tail}{flags}"
+        level = "" if self.interval is None or self.level == 0.95 else f" at {100 * self.level:.4g} %"
+        symbol = SYMBOLS.get(self.kind, "Δ")
+        return f"n={self.n}, {symbol}={self.estimate}{level}{mde}{tail}{flags}"
 
     @property
     def _digits(self) -> int:
         """Three decimals, or two significant digits of the margin."""
         return max(3, 1 - math.floor(math.log10(self.margin))) if self.margin > 0 else 3
 
-    def _estimate(self) -> str:
+    @property
+    def estimate(self) -> str:
+        """The mean and its interval, for example: -0.004 [-0.018, +0.010]."""
         if self.kind == "exact":
-            return f"{SYMBOLS[self.kind]}={self.mean:.4g}"
+            return f"{self.mean:.4g}"
         sign = "" if self.kind == "cost" else "+"
-        mean = f"{SYMBOLS.get(self.kind, 'Δ')}={self.mean:{sign}.{self._digits}f}"
+        mean = f"{self.mean:{sign}.{self._digits}f}"
         if self.interval is None:
             return f"{mean}, no interval"
         low, high = (f"{end:{sign}.{self._digits}f}" for end in self.interval)
-        return f"{mean} [{low}, {high}]" + ("" if self.level == 0.95 else f" at {100 * self.level:.4g} %")
+        return f"{mean} [{low}, {high}]"
 
-    def _way_out(self) -> str:
+    @property
+    def way_out(self) -> str:
+        """What would decide where this did not."""
         if self.kind == "cost":
             return "more timings would tell"
         if self.n == 1:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from modernllm.claims.claim import Claim
-from modernllm.runs.directory import read_rows
+from modernllm.runs.directory import read_rows, writing
 
 
 @dataclass(frozen=True)
@@ -18,10 +20,20 @@ class Ledger:
 
     path: Path
 
-    def freeze(self, claim: Claim) -> None:
-        """Write down a version before its first run; a version that is there already stays as it is."""
-        if claim.hash not in {row["hash"] for row in self._rows("frozen")}:
-            self._append("frozen", claim, content=claim.model_dump(mode="json"))
+    def freeze(self, claim: Claim, looks: Sequence[int] = ()) -> None:
+        """Write down a version before its first run; a version that is there already stays as it is. ValueError for
+        other looks than it was frozen with: each look's level pays for those that were planned, and for no more.
+        """
+        before = [row for row in self._rows("frozen") if row["hash"] == claim.hash]
+        if not before:
+            self._append("frozen", claim, looks=list(looks), content=claim.model_dump(mode="json"))
+        elif before[0].get("looks", []) != list(looks):
+            first = ",".join(map(str, before[0].get("looks", [])))
+            raise ValueError(
+                f"looks={','.join(map(str, looks)) or 'none'}: this version of {claim.name} was begun with "
+                f"looks={first or 'none'} ({self.path}), and the levels pay for those looks alone; go on with them, "
+                "or name new evaluation seeds"
+            )
 
     def record(self, claim: Claim, verdict: dict[str, Any]) -> None:
         kept = ("verdict", "reason", "line", "void")
@@ -37,14 +49,31 @@ class Ledger:
             for number, row in enumerate(self._rows("frozen"), 1)
         ]
 
+    def said(self, claim: Claim) -> list[str]:
+        """The words that this very version came to so far, in their order."""
+        return [row["verdict"] for row in self._rows("verdict") if row["hash"] == claim.hash]
+
     def _rows(self, event: str) -> list[dict[str, Any]]:
-        return [row for row in read_rows(self.path) if row["event"] == event]
+        """ValueError where the file is damaged: what a claim said before is not to be guessed."""
+        try:
+            return [row for row in read_rows(self.path) if row["event"] == event]
+        except (ValueError, KeyError) as error:
+            place = str(error).partition(";")[0]
+            raise ValueError(f"{self.path} is damaged, and with it the history of the claim: {place}") from None
 
     def _append(self, event: str, claim: Claim, **details: Any) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         row = {"event": event, "time": time.time(), "claim": claim.name, "hash": claim.hash, **details}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, allow_nan=False) + "\n")
+        with writing(self.path):
+            self._drop_torn_line()
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row, allow_nan=False) + "\n")
+
+    def _drop_torn_line(self) -> None:
+        """Of a writer that was killed, or found the disk full: the next line would be torn with it."""
+        if self.path.exists():
+            text = self.path.read_bytes()
+            os.truncate(self.path, text.rfind(b"\n") + 1)
 
 
 def earlier(versions: list[dict[str, Any]]) -> list[str]:

@@ -29,6 +29,18 @@ class Look:
         return self.reason != "continue"
 
 
+def fitting(looks: Sequence[int], seeds: int) -> tuple[int, ...]:
+    """ValueError unless they are looks that end with all of so many seeds."""
+    planned = check_looks(looks)
+    if planned[-1] != seeds:
+        words = ",".join(map(str, planned))
+        raise ValueError(
+            f"looks={words}: the claim has {seeds} evaluation seeds, and the last look is at all of them; end with "
+            f"{seeds}, or change seeds.evaluation"
+        )
+    return planned
+
+
 def look(
     rule: Rule, differences: Float[np.ndarray, " n"], *, looks: Sequence[int], contrasts: int = 1, blind: bool = False
 ) -> Look:

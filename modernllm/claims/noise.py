@@ -13,12 +13,12 @@ import rich.console
 from modernllm.claims.claim import load_claim
 from modernllm.claims.flow import Incomplete
 from modernllm.claims.power import keep_floor
+from modernllm.claims.records import finished
 from modernllm.claims.statistics.power import seeds_needed
 from modernllm.claims.study import Study
 from modernllm.claims.table import Key
 from modernllm.executor import Executor
 from modernllm.report.live import LiveTable
-from modernllm.runs.record import load_run
 from modernllm.sweep.notes import summary
 from modernllm.sweep.plan import Plan, Planned, make_plan
 
@@ -100,15 +100,17 @@ def _moved(run: Planned, out: Path) -> Path:
 
 
 def measure(plan: Plan, executor: Executor, out: Path) -> Floor:
-    """Run what is missing, and keep the floor where plans look for it. Incomplete if a seed has no finite result."""
+    """Run what is missing, and keep the floor where plans look for it. Incomplete if a seed has no finite result,
+    ValueError for a record that is not the planned run's.
+    """
     console = rich.console.Console(highlight=False, soft_wrap=True)
     console.print(summary(plan), markup=False, emoji=False)
     if plan.todo:
         with LiveTable(plan.todo, len(plan.done), console) as live:
             if signal := executor(plan.todo, live):
                 raise KeyboardInterrupt(signal)
-    runs = [load_run(run.path) for run in plan.unique if (run.path / "status.json").exists()]
-    losses = [run.val_loss for run in runs if run.status["status"] == "finished" and math.isfinite(run.val_loss)]
+    runs = [finished(run) for run in plan.unique]
+    losses = [run.val_loss for run in runs if run and math.isfinite(run.val_loss)]
     if len(losses) < len(plan.unique):
         raise Incomplete(f"{len(plan.unique) - len(losses)} of {len(plan.unique)} seeds have no finite loss: no floor")
     floor = Floor(tuple(losses))

@@ -32,13 +32,19 @@ class NoiseFloor:
 def floor_key(config: dict[str, Any]) -> str:
     """What a floor depends on: everything but the seed and the learning rate."""
     kept = {name: config[name] for name in ("model", "data", "tokenizer", "init", "schedule")}
+    kept["optimizer"] = {key: value for key, value in config["optimizer"].items() if key != "lr"}
     trainer = {key: config["trainer"][key] for key in ("steps", "batch_size", "precision")}
     return digest([kept, trainer])[:16]
 
 
 def floors(out: Path) -> dict[str, dict[str, Any]]:
     path = out / "noise_floor.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if not path.exists():
+        return {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}): delete it, and scripts/noise_floor.py measures anew") from None
 
 
 def keep_floor(out: Path, config: dict[str, Any], sd: float, n: int, where: str) -> None:

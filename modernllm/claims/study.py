@@ -10,11 +10,12 @@ from typing import Any
 from modernllm.claims.analysis import Cell, Contrast, excess, gain, interaction
 from modernllm.claims.claim import CellOf, Claim
 from modernllm.claims.measures import BestLoss, LossAt, Measure, Regret
+from modernllm.claims.records import code_of, finished
 from modernllm.claims.rules import Equivalence, Interaction, NonInferiority, Rule, Stability, Superiority
 from modernllm.claims.table import Key, Row
 from modernllm.config.command import Composer
 from modernllm.runs.identity import digest
-from modernllm.runs.record import Run, load_run
+from modernllm.runs.record import Run
 from modernllm.sweep.plan import Planned, Planner
 
 RULES = {"superiority": Superiority, "equivalence": Equivalence, "non_inferiority": NonInferiority}
@@ -27,6 +28,7 @@ OWN = 0.0
 """As a rate: the one that the configuration has by itself."""
 SCOPE = {
     "width": "model.dim", "depth": "model.n_layers", "context": "model.context_length", "steps": "trainer.steps",
+    "batch": "trainer.batch_size",
 }  # fmt: skip
 SCOPE_GROUPS = ("init", "position", "readout", "data", "tokenizer", "optimizer")
 
@@ -95,8 +97,10 @@ class Study:
             overrides = self.overrides(key)
             cfg, chosen = self._composer(overrides)
             check(cfg)
-            words = replace(asked(chosen, self._telling(overrides), self.config_dirs), origin=self.origin(key))
-            self._planned[key] = self._planner(one_checkpoint(without_settings(cfg), words), words)
+            config = without_settings(cfg)
+            origin = self.origin(key) | code_of(config)
+            words = replace(asked(chosen, self._telling(overrides), self.config_dirs), origin=origin)
+            self._planned[key] = self._planner(one_checkpoint(config, words), words)
         return self._planned[key]
 
     def origin(self, key: Key) -> dict[str, str]:
@@ -158,15 +162,28 @@ class Study:
         return self.plan(Key(cell, arm, rates[0] if rates else OWN, self.evaluation[0]))
 
     def scope(self, cell: str) -> dict[str, str]:
-        """What all arms of a cell share of width, depth, start, position, text and budget."""
+        """What all arms of a cell share of width, depth, start, position, text and budget, and of all that sets any
+        cell of the claim apart from the others.
+        """
         rates = self.lrs(cell)
         runs = [self.planned(cell, arm) for arm in self.claim.arms]
         found = {name: {str(_at(run.config, key)) for run in runs} for name, key in SCOPE.items()}
-        found |= {group: {run.asked.choices.get(group, "none") for run in runs} for group in SCOPE_GROUPS}
+        apart = [word.partition("=")[0] for of in self.claim.cells.values() for word in of.overrides]
+        found |= {name: {_setting(run, name) for run in runs} for name in (*SCOPE_GROUPS, *apart)}
         scope = {name: "|".join(sorted(values)) for name, values in found.items()}
         if not rates:
             return scope
         return scope | {"lr": f"{rates[0]:g}" if len(rates) == 1 else f"{min(rates):g}..{max(rates):g}"}
+
+
+def _setting(run: Planned, name: str) -> str:
+    """The choice in a group, or the value of a key, which may leave out `model.`; "none" where there is neither."""
+    if "." not in name:
+        return run.asked.choices.get(name, "none")
+    found: Any = run.config["model"] | run.config
+    for part in name.split("."):
+        found = found.get(part, "none") if isinstance(found, Mapping) else "none"
+    return str(found)
 
 
 def _at(config: Mapping[str, Any], key: str) -> Any:
@@ -175,12 +192,11 @@ def _at(config: Mapping[str, Any], key: str) -> Any:
 
 
 def row_of(key: Key, planned: Planned) -> Row | None:
-    """The record of a run that finished; None of one that did not."""
-    try:
-        run = load_run(planned.path)
-    except FileNotFoundError:
-        return None
-    if run.status.get("status") != "finished":
+    """The record of a run that finished; None of one that did not. ValueError of a record that is not the planned
+    run's, or damaged.
+    """
+    run = finished(planned)
+    if run is None:
         return None
     return Row(
         cell=key.cell,

@@ -159,7 +159,7 @@ class Queue:
         if how.code == BUSY and not self.closed:
             self._wait_for(run, how.reason)
         elif how.code == SERVER_LOST and run.path not in self._lost and not self.closed:
-            self._lost.add(run.path)  # the run itself goes on; what became of it is asked once it is free
+            self._lost.add(run.path)  # it sees nobody above it, saves itself, and is gone on with
             self._wait_for(run, "the server that forked it is gone")
         else:
             self._observer.ended(run, how)

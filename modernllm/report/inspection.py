@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
+from typing import Any
 
 from modernllm.report.summary import result
 from modernllm.report.symptoms import Finding, findings
@@ -30,11 +31,13 @@ EVENTS = 12
 def story(run: Run) -> Iterator[str]:
     """Line by line."""
     yield run.run_id
-    yield from result(run) if run.status.get("status") in ("finished", "interrupted") else [f"status: {run.word}"]
+    ended = run.status.get("status") in ("finished", "interrupted")
+    told = list(result(run)) if ended else [f"status: {run.word}"]
+    yield from told
     yield from curve(run)
     yield from profile(run)
-    yield from happened(run)
-    yield from advice(list(findings(run)))
+    yield from happened([event for event in run.events if f"! {event['message']}" not in told])
+    yield from advice(list(findings(run)), told)
     yield from speed(run)
 
 
@@ -60,12 +63,12 @@ def profile(run: Run) -> Iterator[str]:
         finite = [value for value in values if math.isfinite(value)]
         ends = f"{values[0]:.3g} → {values[-1]:.3g}"
         positive = [value for value in finite if value > 0]
-        logs = [math.log10(value) if value > 0 and math.isfinite(value) else math.nan for value in values]
         if not positive:
             yield f"  {name:<24} {ends}"
             continue
         low, high = math.log10(min(positive)), math.log10(max(positive))
         middle, half = (low + high) / 2, max((high - low) / 2, 0.5)  # a decade at least, so that noise stays flat
+        logs = [math.log10(value) if value > 0 else middle - half if value == 0 else math.nan for value in values]
         yield f"  {name:<24} {sparkline(logs, middle - half, middle + half, len(logs))} {ends}"
 
 
@@ -79,23 +82,24 @@ def by_layer(run: Run, series: str) -> list[float]:
     return [sum(values) / len(values) for values in layers.values()]
 
 
-def happened(run: Run) -> Iterator[str]:
-    if run.events:
+def happened(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if events:
         yield ""
         yield "events:"
-    for event in run.events[:EVENTS]:
+    for event in events[:EVENTS]:
         yield f"  step {event['step']:>5}  {event['kind']}: {event['message']}"
-    if len(run.events) > EVENTS:
-        yield f"  and {len(run.events) - EVENTS} more in events.jsonl"
+    if len(events) > EVENTS:
+        yield f"  and {len(events) - EVENTS} more in events.jsonl"
 
 
-def advice(found: Sequence[Finding]) -> Iterator[str]:
+def advice(found: Sequence[Finding], told: Sequence[str]) -> Iterator[str]:
+    """Evidence that stands among the lines `told` is not said again."""
     yield ""
     if not found:
         yield "no symptom was found"
     for finding in found:
         yield f"symptom: {finding.symptom}"
-        yield f"  measured: {finding.evidence}"
+        yield f"  measured: {'as said above' if f'! {finding.evidence}' in told else finding.evidence}"
         yield from (f"  try {what}: {why}" for what, why in finding.advice)
         yield from (f"  does not help: {what}" for what in finding.useless)
 

@@ -109,7 +109,8 @@ def load_run(path: str | Path) -> Run:
     path = Path(path).expanduser()
     missing = [name for name in ("config.yaml", "run.json", "status.json") if not (path / name).exists()]
     if missing:
-        raise FileNotFoundError(f"{path} is no run folder: it has no {', no '.join(missing)}")
+        study = "; it is a study: name one of the runs in it" if next(path.glob("*/config.yaml"), None) else ""
+        raise FileNotFoundError(f"{path} is no run folder: it has no {', no '.join(missing)}{study}")
     metrics, events = RunDirectory(path).rows()
     if any("step" not in row for row in metrics):
         raise ValueError(f"{path / 'metrics.jsonl'} is damaged: a row has no step; overwrite=true runs it again")

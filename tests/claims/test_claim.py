@@ -55,7 +55,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"kind": "better"}, "kind: Input should be 'superiority'"),
     ({"margins": 0.1}, "margins: no such key; did you mean margin"),
     ({"margin": None}, "margin: is missing: the smallest effect of interest"),
-    ({"margin": -0.1}, "margin: Input should be greater than 0"),
+    ({"margin": -0.1}, "margin: Input should be greater than or equal to 0.000001"),
     ({"arms": {"rope": []}}, "two arms are compared"),
     ({"lrs": [1e-3, 1e-2]}, "lrs: kind=superiority needs a grid of three learning rates"),
     ({"lrs": [], "lr": 1e-3}, "lrs: kind=superiority needs a grid of three learning rates"),

@@ -22,6 +22,8 @@ def test_a_plan_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "12 runs: 12 to run" in said  # 2 arms x (3 rates x 1 tuning seed + 3 evaluation seeds)
     assert "at a time, from steps measured here" in said
     assert "3 seeds detect " in said
+    assert "arms: learned, rope; cells: main" in said
+    assert "learning rates 0.001, 0.003, 0.01 at seeds 10; the best of each arm at seeds 0, 1, 2; margin 0.02" in said
     assert not (tmp_path / "runs").exists()
 
 
@@ -33,7 +35,10 @@ def test_an_exact_claim_is_judged_at_once(tmp_path: Path, capsys: pytest.Capture
         assert check_claim(claim=path, out=str(tmp_path / "runs")) == code
         verdict = json.loads((tmp_path / "runs" / "verdicts" / "claim-mine" / "verdict.json").read_text())
         assert (verdict["verdict"], verdict["exit_code"]) == (word, code)
-    assert "said supported" in capsys.readouterr().out  # the first version, told with the second
+    said = capsys.readouterr().out
+    assert "said supported" in said  # the first version, told with the second
+    assert "refuted: " in said
+    assert "not within 1.2 to 1.3" in said
 
 
 def test_scores_have_the_variance_of_their_width() -> None:
@@ -55,6 +60,8 @@ def test_wide_heads_saturate_the_softmax_unless_scaled() -> None:
         (["claim=prenorm_warmpu"], "did you mean prenorm_warmup"),
         (["suite=slow"], "no such suite"),
         (["claim=rmsnorm", "look=3"], "no such key; did you mean looks"),
+        (["claim=rmsnorm", "suite=fast"], "a suite has its own claims; beside claim=... only suite=toy"),
+        (["claim=nix.yaml"], "claim=nix.yaml: no such file; shipped are "),
     ],
 )
 def test_a_wrong_command_is_one_error(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from modernllm.claims.flow import Flow, Incomplete, Stopped
 from modernllm.claims.statistics.sequential import look_alpha
 from modernllm.claims.study import Study, row_of
 from modernllm.claims.table import Key
+from modernllm.preparation import read_text
 from modernllm.runs.directory import RunDirectory
 from modernllm.sweep.plan import Plan, Planned
 
@@ -35,15 +37,27 @@ def fabricate(run: Planned, loss: float, outcome: str | None = "ok") -> None:
     """The record that a run would leave, without the run."""
     directory = RunDirectory(run.path)
     directory.acquire()
-    made_of = {"tokenizer": "t", "validation": "v", "corpus": "c", "floors": {"unigram": 3.0, "bigram": 2.0}}
+    made_of = {"floors": {"unigram": 3.0, "bigram": 2.0}, "device": "cpu", "dead_switches": run.dead, **texts(run)}
     asked = {"choices": run.asked.choices, "overrides": run.asked.overrides, "origin": dict(run.asked.origin)}
     directory.open(run.config, {"run_id": run.run_id, **made_of, **asked})
     directory.metrics({"step": 0, "val_loss": 6.0})
     if math.isfinite(loss):
         directory.metrics({"step": run.config["trainer"]["steps"], "val_loss": loss})
-    done = {"outcome": outcome, "tokens": run.tokens, "clipped_share": 0.25, "skipped_steps": 0}
+    done = {"outcome": outcome, "val_loss": loss, "tokens": run.tokens, "clipped_share": 0.25, "skipped_steps": 0}
     directory.mark("finished", **done)
     directory.release()
+
+
+TEXTS: dict[str, dict[str, str]] = {}
+
+
+def texts(run: Planned) -> dict[str, str]:
+    """Hashes of text, vocabulary and validation windows, read once for all runs that share them."""
+    length, windows = run.config["model"]["context_length"], run.config["trainer"]["validation_tokens"]
+    key = json.dumps([run.config["data"], run.config["tokenizer"], length, windows])
+    if key not in TEXTS:
+        TEXTS[key] = read_text(deepcopy(run.config)).hashes
+    return TEXTS[key]
 
 
 class Bench:

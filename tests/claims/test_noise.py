@@ -27,7 +27,10 @@ class Fabricating:
     def __call__(self, runs: list[Planned], observer: Observer) -> None:
         for run in runs:
             seed = run.config["seed"]
-            fabricate(run, math.nan if seed == self.broken else 2.0 + noise("floor", seed))
+            if seed == self.broken:
+                fabricate(run, math.nan, "nonfinite")
+            else:
+                fabricate(run, 2.0 + noise("floor", seed))
 
 
 def test_a_floor_is_measured_kept_and_found(tmp_path: Path) -> None:
@@ -37,7 +40,7 @@ def test_a_floor_is_measured_kept_and_found(tmp_path: Path) -> None:
     losses = [2.0 + noise("floor", FIRST_SEED + n) for n in range(6)]
     assert floor.sd == pytest.approx(np.std(losses, ddof=1))
     config = plan.unique[0].config
-    found = find_floor(tmp_path, [config | {"seed": 7, "optimizer": {"lr": 1.0}}])
+    found = find_floor(tmp_path, [config | {"seed": 7, "optimizer": config["optimizer"] | {"lr": 1.0}}])
     assert found
     assert (found.sd, found.n) == (pytest.approx(floor.sd), 6)
     assert find_floor(tmp_path, [config | {"trainer": config["trainer"] | {"steps": 99}}]) is None
@@ -63,7 +66,8 @@ def test_a_floor_belongs_to_all_seeds_and_rates(tmp_path: Path) -> None:
     study = Bench(tmp_path, claim(), better).study
     one, other = (study.planned("main", arm).config for arm in ("rope", "learned"))
     assert floor_key(one) != floor_key(other)
-    assert floor_key(one) == floor_key(one | {"seed": 5, "optimizer": {}})
+    assert floor_key(one) == floor_key(one | {"seed": 5, "optimizer": one["optimizer"] | {"lr": 0.5}})
+    assert floor_key(one) != floor_key(one | {"optimizer": one["optimizer"] | {"weight_decay": 0.5}})
 
 
 def test_a_plan_says_what_its_seeds_could_see(tmp_path: Path) -> None:

@@ -417,7 +417,7 @@ def test_known_confounders_are_said() -> None:
     assert re.search(r"faint: positions start 3[3-9] times as large as token rows", warnings)
     assert "parameters of learned positions: tied 4,096, faint 0" in warnings
     assert "non-embedding parameters are not matched: tied " in warnings
-    assert "weight decay is coupled to the learning rate that tied, faint is tuned over" in warnings
+    assert "weight decay is coupled to the learning rate, which is tuned (tied, faint)" in warnings
     assert "learning rates tried: tied 2, faint 3, not the same ones" in warnings
 
 

@@ -92,7 +92,7 @@ def decay(arms: Sequence[Arm], grids: Mapping[str, Sequence[float]]) -> Iterator
     coupled = [name for name, kind in kinds.items() if kind == "coupled" and len(grids.get(name, ())) > 1]
     if coupled:
         yield (
-            f"weight decay is coupled to the learning rate that {', '.join(coupled)} is tuned over; "
+            f"weight decay is coupled to the learning rate, which is tuned ({', '.join(coupled)}); "
             "optimizer.decay=independent keeps it"
         )
 

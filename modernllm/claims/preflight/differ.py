@@ -68,11 +68,10 @@ def check_alive(arms: Sequence[Arm]) -> tuple[Check, list[str]]:
             told[pair] = "; ".join(f"{path} {LATE[path]}" for path in paths)
             warnings.append(f"{pair} did not differ in the steps that were rehearsed: {told[pair]}")
         else:
-            failures.append(
-                f"{pair} do the same: dead switch {', '.join(paths) or 'none'} "
-                f"(the same outputs, schedule and first steps)"
-            )
-    sentence = "; ".join(failures) or f"{len(told)} pairs told apart; {next(iter(told))}: {next(iter(told.values()))}"
+            why = f"dead switch {', '.join(paths)}" if paths else "no key tells them apart"
+            failures.append(f"{pair} do the same: {why} (the same outputs, schedule and first steps)")
+    pairs = f"{len(told)} pair{'s' * (len(told) != 1)} told apart"
+    sentence = "; ".join(failures) or f"{pairs}; {next(iter(told))}: {next(iter(told.values()))}"
     return Check("alive", not failures, sentence, {"differences": told}), warnings
 
 

@@ -1,0 +1,333 @@
+"""Attempts to get a verdict that the runs do not bear: each is refused, or said."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from filelock import FileLock
+from test_claim import SAID, write
+from test_flow import BASE, Bench, Loss, better, claim
+
+from modernllm import experiment
+from modernllm.claims.claim import Claim, load_claim
+from modernllm.claims.flow import Incomplete, Refused
+from modernllm.claims.ledger import Ledger
+from modernllm.claims.looks import fitting
+from modernllm.claims.records import code_of, finished
+from modernllm.claims.table import Key
+from modernllm.runs import directory
+from modernllm.scripting import main
+
+Rows = list[dict[str, Any]]
+JUDGED = Key("main", "rope", 3e-3, 0)
+
+
+def bench_of(folder: Path, said: Claim, loss: Loss = better, **options: Any) -> Bench:
+    """Without the preflight, which has tests of its own and takes most of the time."""
+    bench = Bench(folder, said, loss, **options)
+    bench.flow.certify = dict  # type: ignore[method-assign]
+    return bench
+
+
+def fresh(folder: Path, **options: Any) -> Bench:
+    """A new process with the same claim file and the same folder."""
+    return bench_of(folder, claim(), **options)
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def edit_rows(path: Path, change: Callable[[Rows], Rows]) -> None:
+    rows = change([json.loads(line) for line in path.read_text().splitlines()])
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def edit_config(path: Path, section: str, **values: Any) -> None:
+    config = yaml.safe_load(path.read_text())
+    config[section] |= values
+    path.write_text(yaml.safe_dump(config))
+
+
+TAMPERED: list[tuple[str, Callable[[Path], object], str]] = [
+    ("last loss lost", lambda run: edit_rows(run / "metrics.jsonl", lambda rows: rows[:-1]), "metrics.jsonl nan"),
+    ("a better loss", lambda run: edit_rows(run / "metrics.jsonl", lambda rows: [rows[0], rows[1] | {"val_loss": 0.1}]),
+     "status.json says val_loss"),
+    ("first loss lost", lambda run: edit_rows(run / "metrics.jsonl", lambda rows: rows[1:]), "no loss before"),
+    ("no metrics", lambda run: (run / "metrics.jsonl").unlink(), "no loss before the first step"),
+    ("garbled metrics", lambda run: (run / "metrics.jsonl").write_text("{\n"), "metrics.jsonl, line 1 is damaged"),
+    ("no run.json", lambda run: (run / "run.json").unlink(), "it has no run.json"),
+    ("garbled configuration", lambda run: (run / "config.yaml").write_text("a: ["), "config.yaml is damaged"),
+    ("no loss", lambda run: edit(run / "status.json", lambda s: s.pop("val_loss")), "is damaged ('val_loss')"),
+    ("another model", lambda run: edit_config(run / "config.yaml", "model", dim=64), "holds another run"),
+    ("fewer steps", lambda run: edit_config(run / "config.yaml", "trainer", steps=50), "holds another run"),
+    ("another rate", lambda run: edit_config(run / "config.yaml", "optimizer", lr=1.0), "holds another run"),
+    ("other validation", lambda run: edit(run / "run.json", lambda made: made.update(validation="x")), "another run"),
+    ("other tokenizer", lambda run: edit(run / "run.json", lambda made: made.update(tokenizer="x")), "another run"),
+    ("other text", lambda run: edit(run / "run.json", lambda made: made.update(corpus="x")), "another run"),
+    ("another name", lambda run: edit(run / "run.json", lambda made: made.update(run_id="x")), "another run"),
+    ("other code", lambda run: edit(run / "run.json", lambda made: made["origin"].update(code="x")), "by other code"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def heard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which everything was run and judged; the runs are under `out` of that very place."""
+    folder = tmp_path_factory.mktemp("heard")
+    fresh(folder).flow.verdict({})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("tamper", "told"), [(how, told) for _, how, told in TAMPERED], ids=[n for n, _, _ in TAMPERED]
+)
+def test_a_record_that_is_not_the_planned_runs_is_no_evidence(
+    tamper: Callable[[Path], object], told: str, heard: Path, tmp_path: Path
+) -> None:
+    planned = fresh(heard).study.plan(JUDGED)
+    assert finished(planned)
+    kept = shutil.copytree(planned.path, tmp_path / "kept")
+    try:
+        tamper(planned.path)
+        with pytest.raises(ValueError, match="delete that folder") as refused:
+            finished(planned)
+        assert told in str(refused.value)
+        assert str(planned.path) in str(refused.value)
+    finally:
+        shutil.rmtree(planned.path)
+        shutil.copytree(kept, planned.path)
+
+
+def test_the_record_of_a_real_run_is_believed(tmp_path: Path) -> None:
+    """What is computed again of a fabricated record holds of one that training left."""
+    bench = bench_of(tmp_path, claim(base=short()))
+    planned = bench.study.plan(JUDGED)
+    assert finished(planned) is None
+    _, done = experiment.run(deepcopy(planned.config), planned.asked)
+    run = finished(planned)
+    assert run
+    assert run.val_loss == done.val_loss
+    edit_config(planned.path / "config.yaml", "schedule", warmup=0.5)
+    with pytest.raises(ValueError, match="holds another run"):
+        finished(planned)
+
+
+def short() -> list[str]:
+    return [word for word in BASE if not word.startswith("trainer.steps")] + ["trainer.steps=3"]
+
+
+def test_a_damaged_record_leaves_the_claim_without_a_verdict_until_it_is_run_again(tmp_path: Path) -> None:
+    bench = fresh(tmp_path)
+    bench.flow.verdict({})
+    path = bench.study.plan(JUDGED).path
+    edit_rows(path / "metrics.jsonl", lambda rows: rows[:-1])
+    with pytest.raises(Incomplete, match="1 of 4 runs have no result"):
+        fresh(tmp_path).flow.verdict({})
+    shutil.rmtree(path)
+    again = fresh(tmp_path)
+    assert again.flow.verdict({}).verdict == "supported"
+    assert again.turns == [[("rope", 3e-3, 0)]]
+
+
+def test_a_status_that_is_lost_is_a_run_to_be_made_again(tmp_path: Path) -> None:
+    bench = fresh(tmp_path)
+    bench.flow.verdict({})
+    path = bench.study.plan(JUDGED).path
+    (path / "status.json").write_text("{")
+    (path / "metrics.jsonl").unlink()
+    again = fresh(tmp_path)
+    again.flow.verdict({})
+    assert again.turns == [[("rope", 3e-3, 0)]]
+
+
+def test_runs_of_other_versions_are_told(tmp_path: Path) -> None:
+    fresh(tmp_path).flow.verdict({})
+    more = bench_of(tmp_path, claim(seeds={"tuning": [10], "evaluation": [0, 1, 2]}))
+    verdict = more.flow.verdict({})
+    assert verdict.facts["runs"] == {"number": 12, "not made for this version": 10, "code": {"None": 12}}
+    assert any(line.startswith("10 of 12 runs were not made for this version") for line in more.told)
+    shutil.rmtree(more.flow.folder)  # with the ledger, the history goes; the runs remember
+    assert fresh(tmp_path).flow.verdict({}).facts["runs"]["not made for this version"] == 0
+
+
+def test_a_stale_verdict_does_not_outlive_its_claim(tmp_path: Path) -> None:
+    bench = fresh(tmp_path)
+    bench.flow.verdict({})
+    changed = bench_of(tmp_path, claim(margin=0.5, lrs=[1e-3, 3e-3, 1e-2, 2e-2]))
+    changed.flow.execute = lambda plan: 15
+    with pytest.raises(KeyboardInterrupt):
+        changed.flow.verdict({})
+    assert not (bench.flow.folder / "verdict.json").exists()
+    assert bench.flow.ledger.said(bench.study.claim) == ["supported"]
+    again = fresh(tmp_path)
+    again.flow.verdict({})
+    again.flow.execute = lambda plan: 15
+    assert (bench.flow.folder / "verdict.json").exists()
+
+
+def test_an_edited_verdict_is_written_anew(tmp_path: Path) -> None:
+    bench = fresh(tmp_path)
+    bench.flow.verdict({})
+    edit(bench.flow.folder / "verdict.json", lambda found: found.update(verdict="refuted", exit_code=20))
+    again = fresh(tmp_path)
+    assert again.flow.verdict({}).exit_code == 0
+    assert again.verdict_file["verdict"] == "supported"
+
+
+def test_a_version_that_changes_its_word_says_so(tmp_path: Path) -> None:
+    """As where runs were deleted and made again until they were liked."""
+    bench = fresh(tmp_path)
+    bench.flow.verdict({})
+    shutil.rmtree(tmp_path / "claim-mine")
+    other = bench_of(tmp_path, claim(), lambda arm, lr, seed: better("learned" if arm == "rope" else "rope", lr, seed))
+    verdict = other.flow.verdict({})
+    assert verdict.verdict == "refuted"
+    assert verdict.facts["said before"] == ["supported"]
+    assert "! this very version said before: supported" in other.told
+
+
+def test_looks_that_do_not_end_with_the_seeds_are_refused(tmp_path: Path) -> None:
+    for looks, told in (([2, 4], "2 evaluation seeds"), ([3, 6, 9], "2 evaluation seeds"), ([2, 2], "growing numbers")):
+        bench = fresh(tmp_path, looks=looks)
+        with pytest.raises(ValueError, match=told):
+            bench.flow.verdict({})
+        assert bench.turns == []
+    assert fitting([2, 5], 5) == (2, 5)
+
+
+def test_other_looks_after_the_first_are_refused(tmp_path: Path) -> None:
+    said = claim(seeds={"tuning": [10], "evaluation": list(range(6))})
+    bench_of(tmp_path, said, looks=[3, 6]).flow.verdict({})
+    for looks in ([2, 4, 6], []):
+        with pytest.raises(ValueError, match="was begun with looks=3,6"):
+            bench_of(tmp_path, said, looks=looks).flow.verdict({})
+    assert bench_of(tmp_path, said, looks=[3, 6]).flow.verdict({}).facts["looks"] == [3, 6]
+
+
+def test_two_processes_do_not_hear_one_claim(tmp_path: Path) -> None:
+    bench = fresh(tmp_path)
+    bench.flow.folder.mkdir(parents=True)
+    with FileLock(bench.flow.folder / ".lock"), pytest.raises(ValueError, match="another process is hearing"):
+        bench.flow.verdict({})
+    assert bench.turns == []
+
+
+def test_cells_that_are_one_are_refused(tmp_path: Path) -> None:
+    for again in ({}, {"overrides": ["model.n_layers=1"]}, {"overrides": ["trainer.threads=1"]}):
+        bench = bench_of(tmp_path, claim(cells={"main": {"main": True}, "again": again}))
+        with pytest.raises(Refused, match="cells main and again are the same runs"):
+            bench.flow.verdict({})
+        assert bench.turns == []
+
+
+def full(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """No room for files of that name."""
+    replace = os.replace
+
+    def fails(source: Path, target: Path) -> None:
+        if Path(target).name == name:
+            raise OSError(28, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(directory.os, "replace", fails)
+
+
+def test_a_full_disk_is_no_verdict_and_the_ledger_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = fresh(tmp_path)
+    full(monkeypatch, "verdict.json")
+    with pytest.raises(OSError, match=r"cannot write .*verdict\.json"):
+        bench.flow.verdict({})
+    assert sorted(path.name for path in bench.flow.folder.iterdir() if path.name != ".lock") == [
+        "claim.json", "fairness.json", "ledger.jsonl",
+    ]  # fmt: skip
+    assert bench.flow.ledger.said(bench.study.claim) == ["supported"]
+
+
+def test_a_torn_line_of_the_ledger_is_mended_and_a_damaged_one_is_told(tmp_path: Path) -> None:
+    first, ledger = load_claim(write(tmp_path)), Ledger(tmp_path / "ledger.jsonl")
+    ledger.freeze(first)
+    with ledger.path.open("a") as file:
+        file.write('{"event": "verd')  # killed here
+    ledger.record(first, {"verdict": "refuted", "reason": "r", "line": "l", "void": None})
+    assert ledger.said(first) == ["refuted"]
+    ledger.path.write_text("{}\n")
+    with pytest.raises(ValueError, match="is damaged, and with it the history of the claim"):
+        ledger.said(first)
+
+
+def test_a_model_of_other_hands_does_not_choose_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    def leaves() -> int:
+        raise SystemExit(0)  # in an import, or in a forward pass of the preflight
+
+    def stops() -> int:
+        raise KeyboardInterrupt
+
+    assert main(leaves, []) == 1
+    assert main(stops, []) == 130
+    assert "SystemExit" in capsys.readouterr().err
+
+
+def test_code_of_other_hands_is_part_of_what_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that a leaking version of a module made is not reused after the leak was closed for the preflight."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine_a.py").write_text("class Norm:\n    sees = 'all'\n")
+    config = {"allow_targets": ["mine_a.Norm"]}
+    first = code_of(config)
+    (tmp_path / "mine_a.py").write_text("class Norm:\n    sees = 'past'\n")
+    assert first != code_of(config)
+    assert code_of({"allow_targets": []}) == {}
+
+
+ARMS = SAID["arms"]
+FORGED: list[tuple[dict[str, Any], str]] = [
+    ({"seeds": {"tuning": [10], "evaluation": [0, 0, 1]}}, "evaluation: [0] more than once"),
+    ({"seeds": {"tuning": [10], "evaluation": [True, 2]}}, "is a number, not true or false"),
+    ({"seeds": {"tuning": [10], "evaluation": []}}, "at least 1 item"),
+    ({"seeds": {"tuning": [10], "evaluation": [-1]}}, "greater than or equal to 0"),
+    ({"margin": True}, "margin: is a number, not true or false"),
+    ({"margin": float("inf")}, "margin: Input should be a finite number"),
+    ({"margin": 10, "kind": "equivalence"}, "margin: Input should be less than or equal to 1"),
+    ({"margin": 1e-9}, "margin: Input should be greater than or equal to 0.000001"),
+    ({"lrs": [1e-3, 1e-3, 1e-2]}, "lrs: 0.001 more than once"),
+    ({"lrs": [1e-3, 1.0000001e-3, 1e-2]}, "lrs: 0.001 more than once"),
+    ({"base": ["seed=3"]}, "base: seed cannot be set there: seeds says which are run"),
+    ({"arms": ARMS | {"learned": ["position=learned", "optimizer.lr=9"]}}, "optimizer.lr cannot be set there: lrs"),
+    ({"arms": ARMS | {"learned": ["position=learned", "++seed=9"]}}, "arms.learned: seed cannot be set there"),
+    ({"cells": {"main": {"main": True, "overrides": ["study=x"]}}}, "cells.main.overrides: study cannot be set there"),
+    ({"base": ["out=/tmp"]}, "out cannot be set there"),
+    ({"base": ["resume=x"]}, "resume cannot be set there"),
+    ({"base": ["model.dim=32", "model.dim=64"]}, "base: model.dim is written more than once"),
+    ({"cells": {"main": {"main": True}, "x": {"overrides": ["position=rope"]}}}, "position is set by the arm "),
+    ({"contrasts": {"x": {"variant": "rope", "reference": "rope"}}}, "an arm is not compared with itself"),
+    ({"contrasts": {"x": SAID["contrasts"]["rope against learned"], "y": {"variant": "learned", "reference": "rope"}}},
+     "learned and rope are compared more than once"),
+    ({"kind": "interaction", "lrs": [], "lr": 1e-3, "contrasts": {"x": {"needy": ["rope", "learned"],
+      "robust": ["learned", "rope"]}}}, "rope, learned stands in it more than once"),
+    ({"kind": "exact", "arms": None, "probes": {"x": {"measure": "m", "low": 2, "high": 1}}}, "write the smaller one"),
+    ({"kind": "exact", "arms": None, "probes": {"x": {"measure": "m", "low": 0, "high": float("inf")}}}, "finite"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changed", "told"), FORGED, ids=[told[:40] for _, told in FORGED])
+def test_a_forged_claim_is_refused(changed: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"mine\.yaml") as refused:
+        load_claim(write(tmp_path, **changed))
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["margin: 0.5\n", "cells: {a: {main: true}, a: {overrides: [init=normal]}}\n"])
+def test_a_key_that_is_written_twice_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(SAID) + text)
+    with pytest.raises(ValueError, match="is written more than once"):
+        load_claim(str(path))
