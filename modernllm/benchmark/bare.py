@@ -49,7 +49,7 @@ def bare_step(config: Mapping[str, Any]) -> Callable[[], float]:
 
 
 def in_turns(configs: Mapping[str, Mapping[str, Any]], repeats: int) -> dict[str, Float[np.ndarray, " n"]]:
-    """Seconds per token of every configuration, each taking one step a round; three rounds before warm up. One thread."""
+    """Seconds per token of every configuration, a step each a round; three rounds before warm up. One thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
