@@ -74,5 +74,9 @@ def detectable(study: Study, out: Path, seeds: int) -> str:
     level = 1 - ALPHA / contrasts(study.cells())
     effect = minimum_detectable_effect(sd, seeds, level)
     source = f"measured over {floor.n} seeds" if floor else "assumed; scripts/noise_floor.py measures it"
-    told = "none" if effect is None else f"{effect:.3f} nats"
-    return f"{seeds} seeds detect {told} at 80 % (seed noise {sd:.3f} in a difference, {source})"
+    told = f"{seeds} seeds detect {effect:.3f} nats at 80 % (seed noise {sd:.3f} in a difference, {source})"
+    margin = study.rule.margin
+    if effect > margin:
+        needed = study.rule.seeds_needed(sd, level)
+        told += f"; for the margin of {margin:g} {needed or 'more than 10,000'} seeds are needed"
+    return told

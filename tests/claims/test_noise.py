@@ -13,7 +13,7 @@ from test_flow import BASE, Bench, better, claim, fabricate, noise
 from modernllm.claims.flow import Incomplete
 from modernllm.claims.noise import FIRST_SEED, Floor, measure, of_overrides
 from modernllm.claims.power import ASSUMED, detectable, find_floor, floor_key, keep_floor
-from modernllm.claims.statistics.power import minimum_detectable_effect
+from modernllm.claims.statistics.power import minimum_detectable_effect, seeds_needed
 from modernllm.executor import Observer
 from modernllm.sweep.plan import Planned
 
@@ -79,3 +79,6 @@ def test_a_plan_says_what_its_seeds_could_see(tmp_path: Path) -> None:
     known = minimum_detectable_effect(0.1 * math.sqrt(2), 6, 0.95)
     assert detectable(study, tmp_path, 6).startswith(f"6 seeds detect {known:.3f} nats at 80 % (seed noise 0.141 in")
     assert "measured over 8 seeds" in detectable(study, tmp_path, 6)
+    needed = seeds_needed(0.02, 0.1 * math.sqrt(2), 0.95)
+    assert detectable(study, tmp_path, 6).endswith(f"; for the margin of 0.02 {needed} seeds are needed")
+    assert "margin" not in detectable(study, tmp_path, 2000)
