@@ -119,11 +119,11 @@ def test_weights_of_other_names_are_refused(change: Any, told: str) -> None:
     assert same(copied(model), before)
 
 
-def test_every_run_of_a_process_is_compiled(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_run_of_a_process_is_compiled(counted: Counted) -> None:
     """Dynamo gives up on code that it has compiled too often, and says nothing."""
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
-    for dim in (8, 16, 24, 32):
-        compiled(Objective(tiny(f"model.dim={dim}", "model.n_layers=1")))(windows())
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for dim in (8, 16, 24, 32):
+            compiled(Objective(tiny(f"model.dim={dim}", "model.n_layers=1")))(windows())
     assert counted.graphs == 4
 
 

@@ -26,32 +26,37 @@ def block(language: str, containing: str) -> str:
     return found
 
 
-def test_a_norm_in_two_files_trains(tmp_path: Path) -> None:
-    for name in ("modernllm", "configs"):
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A copy of the program with the README's norm in it."""
+    for name in ("modernllm", "configs", "scripts"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "train.py", tmp_path)
     source = block("python", "class L2Norm")
     place = source.splitlines()[0].removeprefix("# ")
     (tmp_path / place).write_text(source, encoding="utf-8")
     (tmp_path / "configs" / "norm" / "l2norm.yaml").write_text(block("yaml", "norm.l2norm.L2Norm"), encoding="utf-8")
+    return tmp_path
+
+
+def test_a_norm_in_two_files_trains(clone: Path) -> None:
     words = ["size=nano", "norm=l2norm", "trainer=smoke", "data=synthetic", "logger=local"]
     done = subprocess.run(
-        [sys.executable, "train.py", *words], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "train.py", *words], cwd=clone, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "norm=l2norm" in done.stdout
     shown = subprocess.run(
-        [sys.executable, "train.py", "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "train.py", "--help"], cwd=clone, capture_output=True, text=True, timeout=60, check=True
     )
     assert "l2norm" in shown.stdout
     assert "unit length times sqrt(dim), with a gain" in shown.stdout
-    heard(tmp_path)
 
 
-def heard(clone: Path) -> None:
-    """The claim about that norm, at toy size."""
+@pytest.mark.slow
+def test_a_claim_about_that_norm_is_heard(clone: Path) -> None:
+    """At toy size."""
     (clone / "l2norm.yaml").write_text(block("yaml", "# l2norm.yaml"), encoding="utf-8")
-    shutil.copytree(ROOT / "scripts", clone / "scripts")
     words = [sys.executable, "scripts/check_claim.py", "claim=l2norm.yaml", "suite=toy"]
     done = subprocess.run(
         words, cwd=clone, env=os.environ | {"PYTHONPATH": str(clone)}, capture_output=True, text=True, timeout=300,
