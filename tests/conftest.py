@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # a shell that starts its jobs in the background has them ignore Ctrl-C, and what they start as well
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--shapes"):
         from jaxtyping import install_import_hook
 
