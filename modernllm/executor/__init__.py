@@ -30,5 +30,6 @@ class Observer(Protocol):
     def tick(self) -> None: ...
 
 
+@runtime_checkable
 class Executor(Protocol):
     def __call__(self, runs: Sequence[Planned], observer: Observer) -> int | None: ...

@@ -26,7 +26,7 @@ class Place:
     operation: str
     node: str = ""
     inputs: list[Magnitude] = field(default_factory=list)
-    scalars: dict[str, float] = field(default_factory=dict)
+    scalars: dict[str, int | float] = field(default_factory=dict)
     """Numbers that went in beside the tensors."""
     micro_batch: int = 0
 

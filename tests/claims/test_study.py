@@ -16,7 +16,7 @@ def test_a_scope_says_what_sets_the_cells_apart(tmp_path: Path) -> None:
         "main": {"main": True},
         "std 0.02": {"overrides": ["init=normal"]},
         "both": {"overrides": ["init=normal", "qk_norm=head"]},
-        "capped": {"overrides": ["attention.softcap=30", "schedule.warmup=0.0"]},
+        "capped": {"overrides": ["attention.softcap=30.0", "schedule.warmup=0.0"]},
     }
     study = Study(claim(base=BASE, cells=cells), [f"out={tmp_path}"])
     main = study.scope("main")
@@ -26,5 +26,5 @@ def test_a_scope_says_what_sets_the_cells_apart(tmp_path: Path) -> None:
         "main": {},
         "std 0.02": {"init": "normal"},
         "both": {"init": "normal", "qk_norm": "head"},
-        "capped": {"attention.softcap": "30", "schedule.warmup": "0.0"},
+        "capped": {"attention.softcap": "30.0", "schedule.warmup": "0.0"},
     }
