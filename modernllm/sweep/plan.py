@@ -120,7 +120,10 @@ class Plan:
 
     @cached_property
     def unique(self) -> list[Planned]:
-        return list({run.path: run for run in reversed(self.runs)}.values())[::-1]
+        first: dict[Path, Planned] = {}
+        for run in self.runs:
+            first.setdefault(run.path, run)
+        return list(first.values())
 
     @cached_property
     def status(self) -> dict[Path, dict[str, Any]]:

@@ -247,6 +247,17 @@ def test_an_interaction_is_judged_at_its_rate(tmp_path: Path) -> None:
     assert {lr for _, lr, _ in bench.turns[0]} == {1e-3, 3e-3}
 
 
+def test_runs_that_cells_share_are_made_where_they_are_first_needed(tmp_path: Path) -> None:
+    """The main cell comes first, and is whole before the others begin."""
+    cells = {"main": {"main": True}, "same but for one arm": {"overrides": ["readout=norm"]}}
+    arms = {"pre": ["placement=pre"], "post": ["placement=post"]}
+    contrasts = {"pre against post": {"variant": "pre", "reference": "post"}}
+    bench = Bench(tmp_path, claim(arms=arms, contrasts=contrasts, cells=cells), better)
+    plan = Plan([bench.study.plan(key) for key in bench.study.tuning_keys()], retry=True, overwrite=False)
+    assert len(plan.runs) == 12
+    assert [run.asked.origin["cell"] for run in plan.unique] == ["main"] * 6 + ["same but for one arm"] * 3
+
+
 def test_a_claim_file_travels_with_its_verdict(tmp_path: Path) -> None:
     bench = Bench(tmp_path, claim(), better)
     bench.flow.verdict({})
