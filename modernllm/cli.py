@@ -7,27 +7,26 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import hydra
 from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig
 
 from modernllm.config.command import Command, Composer, read_command
-from modernllm.config.compose import CONFIG_DIR, choices, default_choices, existing
+from modernllm.config.compose import CONFIG_DIR, existing
 from modernllm.config.errors import ConfigError
 from modernllm.config.overrides import with_full_key
 from modernllm.config.tree import read_tree
 from modernllm.scripting import stop_writing
+from modernllm.sweep.request import asked, one_checkpoint, without_settings
 
 if TYPE_CHECKING:
     from modernllm.preparation import Asked
     from modernllm.sweep.plan import Plan
 
 FAILED, MISUSED = 1, 2
-LEADING = ("family", "arch", "size", "placement")
 LOG_WIDTH = 160
 """Columns of a table that is no terminal's: the 80 that are assumed there cut names short."""
 
@@ -86,23 +85,6 @@ def check_all(configs: Sequence[DictConfig]) -> None:
         raise ConfigError.of(list(dict.fromkeys(problems)))
 
 
-def asked(chosen: Mapping[str, str | None], overrides: Sequence[str], directories: tuple[str, ...] = ()) -> Asked:
-    """What a command line says of one run, and what would be expected there without its words."""
-    from modernllm.preparation import Asked
-
-    named = {group: choice for group, choice in chosen.items() if choice and "/" not in group}
-    leading = tuple(f"{group}={chosen[group]}" for group in LEADING if chosen.get(group))
-    implied = dict(_expected(leading, directories)) | {group: default_choices()[group] for group in LEADING}
-    pairs = (word.lstrip("+").partition("=") for word in overrides if not word.lstrip("+~").startswith("hydra"))
-    return Asked(named, implied, {key: value for key, _, value in pairs})
-
-
-@cache
-def _expected(leading: tuple[str, ...], directories: tuple[str, ...]) -> dict[str, str | None]:
-    """The choice in every group that follows from the leading ones: a readout that belongs to its placement."""
-    return choices(leading, directories)
-
-
 def one_run(cfg: DictConfig, words: Asked) -> int:
     """A run in this process: its output is on the screen, and it can be debugged."""
     from modernllm import experiment
@@ -121,14 +103,6 @@ def one_run(cfg: DictConfig, words: Asked) -> int:
         return FAILED
     print(*result(run), *([] if code > experiment.SIGNALLED else epilogue(run)), sep="\n")
     return code
-
-
-def without_settings(cfg: DictConfig) -> dict[str, Any]:
-    """What a command does with its runs is no part of any of them."""
-    from modernllm.config.build import resolve
-    from modernllm.config.check import COMMAND
-
-    return {key: value for key, value in resolve(cfg).items() if key not in COMMAND}
 
 
 def sweep(jobs: list[tuple[DictConfig, Asked]], command: Command, words: Sequence[str]) -> int:
@@ -165,13 +139,6 @@ def sweep(jobs: list[tuple[DictConfig, Asked]], command: Command, words: Sequenc
     if stopped:
         print(f"stopped; the same command{' without overwrite=true' * plan.overwrite} goes on from here")
     return SIGNALLED + stopped if stopped else code
-
-
-def one_checkpoint(config: dict[str, Any], words: Asked) -> dict[str, Any]:
-    """The runs of a sweep keep one checkpoint each, unless the command line says how many."""
-    if "trainer.keep" not in words.overrides:
-        config["trainer"]["keep"] = 1
-    return config
 
 
 def end_of_sweep(plan: Plan, reasons: Mapping[Path, tuple[str, str]], words: Sequence[str]) -> int:

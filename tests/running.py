@@ -24,6 +24,7 @@ from modernllm.report.console import Console
 from modernllm.runs.directory import RunDirectory, read_rows
 from modernllm.runs.record import Run
 from modernllm.runs.recorder import Recorder
+from modernllm.sweep import request
 from modernllm.trainer import Ending, Trainer
 
 TRAIN = Path(__file__).parents[1] / "train.py"
@@ -116,7 +117,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 def asked(chosen: Mapping[str, str | None], overrides: Sequence[str]) -> Asked:
     """As the command line asks for it."""
-    return cli.asked(chosen, overrides)
+    return request.asked(chosen, overrides)
 
 
 def small(*overrides: str) -> tuple[str, ...]:
@@ -132,14 +133,14 @@ def run(*overrides: str) -> tuple[int, Run]:
 
 def run_exactly(*words: str) -> tuple[int, Run]:
     cfg, chosen = compose_with_choices(words)
-    return experiment.run(cli.without_settings(cfg), asked(chosen, words))
+    return experiment.run(request.without_settings(cfg), asked(chosen, words))
 
 
 def prepare(*overrides: str) -> Prepared:
     """What `run` would train, with nothing written."""
     words = small(*overrides)
     cfg, chosen = compose_with_choices(words)
-    return prepare_run(cli.without_settings(cfg), asked(chosen, words))
+    return prepare_run(request.without_settings(cfg), asked(chosen, words))
 
 
 def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

@@ -12,7 +12,6 @@ import pytest
 import torch
 from running import prepare
 
-from modernllm.cli import without_settings
 from modernllm.config.compose import compose
 from modernllm.runs.identity import (
     code_state,
@@ -22,6 +21,7 @@ from modernllm.runs.identity import (
     run_name,
     scientific,
 )
+from modernllm.sweep.request import without_settings
 
 ROOT = Path(__file__).parents[1]
 CONFIG = without_settings(compose(["size=nano", "data=synthetic"]))

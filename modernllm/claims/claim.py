@@ -155,6 +155,11 @@ class Claim(Part):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
+    def untrained(self) -> bool:
+        """Measured at once, without runs or seeds."""
+        return self.kind in ("exact", "cost")
+
+    @property
     def tuned(self) -> bool:
         return self.kind in TUNED
 

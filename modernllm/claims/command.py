@@ -118,7 +118,7 @@ class Court:
         study = self.study(claim)
         self.say(f"{claim.name}: {claim.claim}")
         self.say(f"{claim.kind}, tier {claim.tier}; {claim.source}")
-        if claim.kind in ("exact", "cost"):
+        if claim.untrained:
             self.say(f"no training; about {claim.minutes:g} min")
             return 0
         best = {(cell, arm): study.lrs(cell)[0] for cell in claim.cells for arm in claim.arms}

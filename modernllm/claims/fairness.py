@@ -7,10 +7,11 @@ d (1 - g/h) of width and a gated one with 2/3 of that.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
+
+import numpy as np
 
 from modernllm.claims.matching import MULTIPLE, TOLERANCE, Cost, Matcher, Matching, cost_of, with_value
 from modernllm.claims.preflight.arm import undisturbed
@@ -94,14 +95,12 @@ def require_equal_budgets(arms: Mapping[str, Planned], unlike: Collection[str] =
 
 def step_seconds(arms: Mapping[str, Planned]) -> dict[str, float]:
     """Median over training steps of each arm, taken in turns so that a busy machine is busy for all."""
-    from modernllm.sweep.estimate import seconds_per_token
+    from modernllm.benchmark.bare import in_turns
 
-    times: dict[str, list[float]] = {name: [] for name in arms}
     with undisturbed():
-        for _ in range(ROUNDS):
-            for name, planned in arms.items():
-                times[name].append(seconds_per_token(planned) * planned.tokens / planned.config["trainer"]["steps"])
-    return {name: statistics.median(each) for name, each in times.items()}
+        per_token = in_turns({name: planned.config for name, planned in arms.items()}, ROUNDS)
+    tokens = {name: planned.tokens / planned.config["trainer"]["steps"] for name, planned in arms.items()}
+    return {name: float(np.median(each)) * tokens[name] for name, each in per_token.items()}
 
 
 def _given(planned: Planned, overrides: list[str]) -> Planned:

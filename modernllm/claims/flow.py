@@ -29,8 +29,6 @@ from modernllm.claims.verdict import Verdict, conclude
 from modernllm.runs.directory import read_json, write_atomically
 from modernllm.sweep.plan import Plan, Planned
 
-UNTRAINED = ("exact", "cost")
-"""Kinds that are measured at once, without runs or seeds."""
 Run = Callable[[Plan], int | None]
 """Does what is to be done of a plan; the signal that stopped it, or None."""
 
@@ -86,9 +84,9 @@ class Flow:
             lock.release()
 
     def _verdict(self, facts: dict[str, Any]) -> Verdict:
-        if self.looks and self.claim.kind not in UNTRAINED:
+        if self.looks and not self.claim.untrained:
             self.looks = fitting(self.looks, len(self.study.evaluation))
-        self.ledger.freeze(self.claim, [] if self.claim.kind in UNTRAINED else self.looks)
+        self.ledger.freeze(self.claim, [] if self.claim.untrained else self.looks)
         self.withdraw()
         beside = self.facts() | facts
         if self.claim.kind != "exact":
@@ -118,9 +116,9 @@ class Flow:
         from modernllm.claims.fairness import match
 
         found = {}
-        for cell in self.claim.cells:
+        for cell, of in self.claim.cells.items():
             arms = {arm: self.study.planned(cell, arm) for arm in self.claim.arms}
-            fair = match(arms, self.claim.matching, knobs=self.claim.knobs, unlike=self.claim.unlike)
+            fair = match(arms, self.claim.matching, knobs=self.claim.knobs, unlike=self.claim.unlike, timed=of.main)
             self.study.match(cell, fair.overrides)
             found[cell] = fair
         if not self.study.toy:  # cells that differ in size alone are one there

@@ -21,6 +21,7 @@ from modernllm.executor import Executor
 from modernllm.report.live import LiveTable
 from modernllm.sweep.notes import summary
 from modernllm.sweep.plan import Plan, Planned, make_plan
+from modernllm.sweep.request import Requests
 
 FIRST_SEED = 1000
 """Away from the seeds of claims and of people."""
@@ -65,24 +66,18 @@ def _sd_factors(n: int) -> tuple[float, float]:
 
 def of_overrides(overrides: Sequence[str], seeds: int, out: Path) -> Plan:
     """The baseline that these overrides name, at seeds of its own."""
-    from modernllm.cli import asked, without_settings
-    from modernllm.config.check import check
-    from modernllm.config.command import Composer
-
-    composer, jobs = Composer(), []
+    requests, jobs = Requests(), []
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         words = ["logger=local", *overrides, f"seed={seed}", f"out={out}", "study=noise-floor"]
         words = list({word.partition("=")[0]: word for word in words}.values())
-        cfg, chosen = composer(words)
-        check(cfg)
-        jobs.append((without_settings(cfg), asked(chosen, words)))
+        jobs.append(requests(words))
     return make_plan(jobs, retry=True, overwrite=False)
 
 
 def of_claim(name: str, seeds: int, out: Path) -> Plan:
     """The reference of a claim's main cell, at the middle of its rates."""
     claim = load_claim(name)
-    if claim.kind in ("exact", "cost"):
+    if claim.untrained:
         raise ValueError(f"claim={name}: kind={claim.kind} has no noise of seeds")
     study = Study(claim, [f"out={out}", "logger=local"])
     cell = next(cell for cell, of in claim.cells.items() if of.main)

@@ -13,10 +13,10 @@ from modernllm.claims.measures import BestLoss, LossAt, Measure, Regret
 from modernllm.claims.records import code_of, finished
 from modernllm.claims.rules import Equivalence, Interaction, NonInferiority, Rule, Stability, Superiority
 from modernllm.claims.table import Key, Row
-from modernllm.config.command import Composer
 from modernllm.runs.identity import digest
 from modernllm.runs.record import Run
 from modernllm.sweep.plan import Planned, Planner
+from modernllm.sweep.request import Requests, one_checkpoint
 
 RULES = {"superiority": Superiority, "equivalence": Equivalence, "non_inferiority": NonInferiority}
 TOY = (
@@ -49,7 +49,7 @@ class Study:
     """By cell, where the claim's own grid was extended."""
 
     def __post_init__(self) -> None:
-        self._composer, self._planner = Composer(self.config_dirs), Planner()
+        self._requests, self._planner = Requests(self.config_dirs), Planner()
         self._planned: dict[Key, Planned] = {}
 
     @property
@@ -91,15 +91,9 @@ class Study:
     def plan(self, key: Key) -> Planned:
         """ConfigError where the run cannot be built."""
         if key not in self._planned:
-            from modernllm.cli import asked, one_checkpoint, without_settings
-            from modernllm.config.check import check
-
             overrides = self.overrides(key)
-            cfg, chosen = self._composer(overrides)
-            check(cfg)
-            config = without_settings(cfg)
-            origin = self.origin(key) | code_of(config)
-            words = replace(asked(chosen, self._telling(overrides), self.config_dirs), origin=origin)
+            config, words = self._requests(overrides, self._telling(overrides))
+            words = replace(words, origin=self.origin(key) | code_of(config))
             self._planned[key] = self._planner(one_checkpoint(config, words), words)
         return self._planned[key]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
 
-from modernllm.sweep.plan import Plan, Planned, sketch
+from modernllm.sweep.plan import Plan, Planned
 
 STEPS = 3
 """Training steps that a speed is taken from, after one that warms up."""
@@ -31,22 +33,23 @@ def estimate(plan: Plan, places: Sequence[int | None]) -> Iterator[str]:
 
 def durations(runs: Sequence[Planned]) -> list[float]:
     """Seconds of each run by itself, without its start: its tokens times seconds per token of its kind."""
+    kinds: dict[str, Planned] = {}
+    for run in runs:
+        kinds.setdefault(_kind(run), run)
+    flops: dict[str, float] = {kind: _cost(kind)["flops_per_token"]["training"] for kind in kinds}
+    timed = {kind: seconds_per_token(run) for kind, run in list(kinds.items())[:MEASURED]}
+    rates = sorted(seconds / flops[kind] for kind, seconds in timed.items())
+    per_token = {kind: rates[len(rates) // 2] * each for kind, each in flops.items()} | timed
+    return [(run.tokens + _evaluated(run) / 3) * per_token[_kind(run)] for run in runs]
+
+
+@cache
+def _cost(kind: str) -> dict[str, Any]:
+    """Counted once for all runs of a kind."""
     from modernllm.cost import planned_cost
 
-    per_token: dict[str, float] = {}
-    flops: dict[str, float] = {}
-    found = []
-    for run in runs:
-        kind = _kind(run)
-        if kind not in flops:
-            flops[kind] = planned_cost(run.config["model"])["flops_per_token"]["training"]
-            if len(per_token) < MEASURED:
-                per_token[kind] = seconds_per_token(run)
-        if kind not in per_token:
-            rates = [per_token[known] / flops[known] for known in list(per_token)[:MEASURED]]
-            per_token[kind] = flops[kind] * sorted(rates)[len(rates) // 2]
-        found.append((run.tokens + _evaluated(run) / 3) * per_token[kind])
-    return found
+    model, _ = json.loads(kind)
+    return planned_cost(model)
 
 
 def _evaluated(run: Planned) -> int:
@@ -73,8 +76,7 @@ def seconds_per_token(run: Planned) -> float:
 
 def disk(run: Planned) -> float:
     """Bytes: of each checkpoint with what the optimizer keeps, of the best and the last weights, of a row a step."""
-    model, _ = sketch(run.config["model"])
-    weights = 4.0 * sum(parameter.numel() for parameter in model.parameters())
+    weights = 4.0 * _cost(_kind(run))["parameters"]["total"]
     states = STATES.get(run.asked.choices["optimizer"], 2)
     trainer = run.config["trainer"]
     return weights * (trainer["keep"] * (1 + states) + 2) + 250 * trainer["steps"]

@@ -64,8 +64,8 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
 def alone(folder: Path, *overrides: str) -> Run:
     """The same run by itself, in this process."""
     from modernllm import experiment
-    from modernllm.cli import asked, without_settings
     from modernllm.config.compose import compose_with_choices
+    from modernllm.sweep.request import asked, without_settings
 
     plain = words(*overrides, f"out={folder / 'alone'}")
     cfg, chosen = compose_with_choices(plain, [HERE / "planted_configs"])

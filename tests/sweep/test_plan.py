@@ -12,7 +12,6 @@ import pytest
 from running import run, small
 
 from modernllm import Run
-from modernllm.cli import asked, one_checkpoint, without_settings
 from modernllm.config.command import Composer, read_command
 from modernllm.config.compose import compose_with_choices
 from modernllm.config.errors import ConfigError
@@ -22,6 +21,7 @@ from modernllm.sweep import notes as module
 from modernllm.sweep.estimate import durations, estimate
 from modernllm.sweep.notes import notes, summary
 from modernllm.sweep.plan import Plan, make_plan
+from modernllm.sweep.request import asked, one_checkpoint, without_settings
 
 SHORT = ("trainer.steps=3",)
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
 
-from modernllm.cli import asked, without_settings
 from modernllm.config.check import check
 from modernllm.config.command import Composer, read_command
 from modernllm.experiment import arm
 from modernllm.logger.wandb_logger import agents_id
+from modernllm.sweep.request import asked, without_settings
 
 ROOT = Path(__file__).parents[2]
 SWEEP = yaml.safe_load((ROOT / "docs" / "sweep.yaml").read_text())

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from modernllm.cli import asked, without_settings
-from modernllm.config.check import check
-from modernllm.config.command import Composer
 from modernllm.sweep.plan import Planned, Planner
+from modernllm.sweep.request import Requests
 
 
 class Arms:
@@ -16,12 +14,10 @@ class Arms:
     """
 
     def __init__(self) -> None:
-        self._composer, self._planner = Composer(), Planner()
+        self._requests, self._planner = Requests(), Planner()
 
     def __call__(self, words: Sequence[str], common: Sequence[str] = ()) -> Planned:
-        cfg, chosen = self._composer([*common, *words])
-        check(cfg)
-        return self._planner(without_settings(cfg), asked(chosen, words))
+        return self._planner(*self._requests([*common, *words], words))
 
     def all(self, words: Mapping[str, Sequence[str]], common: Sequence[str] = ()) -> dict[str, Planned]:
         """By name."""

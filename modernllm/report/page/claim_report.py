@@ -75,7 +75,7 @@ def _claim(folder: Path) -> Claim | None:
 
 def absent(court: Court, records: Sequence[Record]) -> list[str]:
     """Runs that the claim asks for and that are not among `records`, as far as its rates are chosen."""
-    if court.claim is None or court.claim.kind in ("exact", "cost"):
+    if court.claim is None or court.claim.untrained:
         return []
     study = Study(court.claim, toy=court.toy)
     best: dict[tuple[str, str], float] = {}
