@@ -19,11 +19,13 @@ from typing import Any
 
 import pytest
 import yaml
+from offline_runs import nobody_at_home, offline_files, read
 from running import run
 
 from modernllm import logger as loggers
 from modernllm.logger import LocalLogger, WandbLogger, wandb_logger
-from modernllm.logger.wandb_logger import choose_mode, flatten, own_id, shorten
+from modernllm.logger.mirrored import flatten
+from modernllm.logger.wandb_logger import choose_mode, own_id, shorten, without_gaps
 from modernllm.trainer import Trainer
 
 ROOT = Path(__file__).parents[1]
@@ -76,13 +78,7 @@ def init(**settings):
 
 @pytest.fixture(autouse=True)
 def _no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No key, no network, nothing of the user's own configuration."""
-    for name in [name for name in os.environ if name.startswith("WANDB_")]:
-        monkeypatch.delenv(name)
-    for name in ("HOME", "WANDB_DIR", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / "home"))
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nothing listens there
+    nobody_at_home(tmp_path, monkeypatch)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
@@ -131,27 +127,6 @@ def drive(mirror: loggers.Logger, directory: Path, config: dict | None = None, s
     return longest
 
 
-def inspect_run(file: Path) -> list[dict]:
-    """The records of an offline run as W&B's own reader prints them."""
-    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(file)]
-    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def offline_files(directory: Path) -> list[Path]:
-    return sorted(directory.glob("wandb/offline-run-*/run-*.wandb"))
-
-
-def read(file: Path) -> dict:
-    """Records of one kind together: {"run": first, "history": [rows], "summary": merged, ...}."""
-    records = inspect_run(file)
-    of = {kind: [r[kind] for r in records if r["type"] == kind] for kind in {r["type"] for r in records}}
-    summary: dict = {}
-    for record in of["summary"]:
-        summary |= record["update"]
-    return of | {"summary": summary, "history": [h["item"] for h in of["history"]], "run": of["run"][0]}
-
-
 def test_a_run_is_mirrored(tmp_path: Path) -> None:
     mirror = WandbLogger(project="p")
     assert drive(mirror, tmp_path, {"model": {"norm": {"eps": 1e-6}, "extra": {}}, "none": None}) < 0.5
@@ -167,7 +142,7 @@ def test_a_run_is_mirrored(tmp_path: Path) -> None:
     assert run["tags"][0] == "norm=rms"
     assert [len(tag) for tag in run["tags"]] == [8, 64]
     config = {key: value for key, value in run["config"]["update"].items() if key != "_wandb"}
-    assert config == {"model.norm.eps": 1e-6, "model.extra": "{}", "none": None}
+    assert config == {"model": {"norm": {"eps": 1e-6}, "extra": "{}"}, "none": None}
 
     history = seen["history"]
     assert [row["step"] for row in history] == [row["_step"] for row in history] == list(range(1, 9))
@@ -176,7 +151,7 @@ def test_a_run_is_mirrored(tmp_path: Path) -> None:
     assert {row["grad/head"] for row in history} == {None}
     assert [row.get("val_loss") for row in history] == [None, None, None, 0.5, None, None, None, 0.25]
     axes = {m.get("name") or m["glob_name"]: m["step_metric"] for m in seen["metric"]}
-    assert axes == {"loss": "step", "grad/*": "step", "val_loss": "tokens"}
+    assert axes == {"loss": "tokens", "grad/*": "tokens", "val_loss": "tokens"}
 
     own = {key: seen["summary"][key] for key in ("outcome", "first_nonfinite_step", "val_loss")}
     assert own == {"outcome": "nonfinite", "first_nonfinite_step": 5, "val_loss": "NaN"}
@@ -194,6 +169,7 @@ def test_runs_in_one_process_stay_apart_and_a_resumed_one_continues(tmp_path: Pa
     first, second = sorted(map(read, offline_files(tmp_path / "a")), key=lambda run: run["run"]["start_time"])
     assert b["run"]["config"]["update"]["seed"] == 1
     assert b["run"]["run_id"] != first["run"]["run_id"] == second["run"]["run_id"]
+    assert ["resume" in start["run"] for start in (first, second, b)] == [False, True, False]
     assert [row["_step"] for row in first["history"]] == [1, 2, 3, 4]
     assert [row["_step"] for row in second["history"]] == [3, 4, 5, 6, 7, 8]
 
@@ -424,7 +400,11 @@ def test_names_fit_and_stay_different(tmp_path: Path) -> None:
 
 
 def test_flatten() -> None:
-    assert flatten({"a": {"b": {"c": 1}, "d": {}}, "e": [1]}, ".") == {"a.b.c": 1, "a.d": "{}", "e": [1]}
+    assert flatten({"a": {"b": {"c": 1}, "d": {}}, "e": [1]}) == {"a/b/c": 1, "a/d": "{}", "e": [1]}
+
+
+def test_a_configuration_keeps_its_levels_and_has_no_empty_one() -> None:
+    assert without_gaps({"a": {"b": {}, 3: {"c": []}}, "d": {}}) == {"a": {"b": "{}", "3": {"c": []}}, "d": "{}"}
 
 
 def test_a_project_name_that_the_server_refuses_is_an_error() -> None:

@@ -79,10 +79,6 @@ class MirrorProcess:
             self._lose(f"{type(error).__name__}: {error}")
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        # no reports to the client's makers, unless the user has asked for them
-        environment = {"WANDB_ERROR_REPORTING": "false"} | dict(os.environ)
-        environment.pop("WANDB_MODE", None)  # decided already, and a wrong value would stop the client
-        environment.pop("WANDB_SERVICE", None)  # a caller's service, which may end before this run
         with self._log.open("ab") as log:
             self._process = process = subprocess.Popen(
                 # -P: no folder named wandb beside the script or in the current folder shadows the package
@@ -91,7 +87,7 @@ class MirrorProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 bufsize=0,  # raw files have no lock that a daemon thread could hold when the interpreter ends
-                env=environment,
+                env=environment(),
                 start_new_session=True,  # Ctrl-C is for training; and there is no terminal to prompt on
             )
         if self._given_up:
@@ -128,6 +124,15 @@ class MirrorProcess:
     def _lose(self, why: str) -> None:
         if not self._given_up:
             self._problem(f"tracker lost: {why}; the local record is complete")
+
+
+def environment() -> dict[str, str]:
+    """Of a process of the client."""
+    # no reports to the client's makers, unless the user has asked for them
+    inherited = {"WANDB_ERROR_REPORTING": "false"} | dict(os.environ)
+    inherited.pop("WANDB_MODE", None)  # decided already, and a wrong value would stop the client
+    inherited.pop("WANDB_SERVICE", None)  # a caller's service, which may end before this run
+    return inherited
 
 
 def _write(pipe: IO[bytes], line: bytes) -> None:

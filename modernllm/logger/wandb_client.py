@@ -49,7 +49,7 @@ class Client:
         chosen = QUIET | {"init_timeout": timeout}
         settings = wandb.Settings(**{name: value for name, value in chosen.items() if name in known})
         try:
-            self.run = wandb.init(mode=mode, resume="allow", settings=settings, **init)
+            self.run = wandb.init(mode=mode, settings=settings, **init)
         except Exception as error:
             if mode == "offline":
                 raise
@@ -62,13 +62,13 @@ class Client:
         self.tell({"ready": True})
 
     def log(self, row: dict) -> None:
-        """The x-axis of every chart is the row's own `step` or `tokens`. W&B's counter equals `step` too, but
-        where a run resumes below it rows would be dropped, so there they are counted on above it."""
+        """The x-axis of every chart is the row's own `tokens`. W&B's counter equals `step`, but where a run resumes
+        below it rows would be dropped, so there they are counted on above it."""
         for key in row:
             section, slash, _ = key.partition("/")
             name = section + slash + ("*" if slash else "")
             if name not in self.defined and name not in ("step", "tokens"):
-                self.run.define_metric(name, step_metric="tokens" if name.startswith("val") else "step")
+                self.run.define_metric(name, step_metric="tokens")
             self.defined.add(name)
         if self.offset is None:
             self.offset = max(0, self.run.starting_step - row["step"])
@@ -86,8 +86,8 @@ class Client:
         try:
             self.run.finish(exit_code=int(failed))
         except TimeoutError:
-            folder = os.path.dirname(self.run.dir)
-            self.tell({"problem": f"W&B: the upload was not finished; `wandb sync {folder}` sends the rest"})
+            folder = self.run.settings.root_dir
+            self.tell({"problem": f"W&B: the upload was not finished; python scripts/sync.py {folder} sends the rest"})
             leave(self.tell, {"done": True})
 
     def serve(self, lines: Iterable[bytes]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from modernllm.logger.mirror_process import MirrorProcess
+from modernllm.logger.mirrored import flatten
 from modernllm.quantities import Positive
 
 SCRIPT = Path(__file__).with_name("wandb_client.py")
@@ -31,7 +32,7 @@ class WandbLogger:
     """Mirrors a run to W&B from a process of its own.
 
     `mode` None means: WANDB_MODE, else online if the client has credentials, else offline. A server that has
-    not answered within `timeout` seconds costs one problem and the run is mirrored offline, for `wandb sync`.
+    not answered within `timeout` seconds costs one problem and the run is mirrored offline, for scripts/sync.py.
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class WandbLogger:
         self._directory = directory / "wandb"
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            identity = agents_id(os.environ) or own_id(self._directory / "id", run_id)
+            agents = agents_id(os.environ)
+            goes_on = bool(agents) or (self._directory / "id").exists()
+            identity = agents or own_id(self._directory / "id", run_id)
         except OSError as error:
             self._problem(f"tracker lost: {error}; the local record is complete")
             return
@@ -73,11 +76,13 @@ class WandbLogger:
             "entity": self.entity,
             "dir": str(directory.absolute()),
             "id": identity,
+            # else an upload that is begun again writes over its own rows instead of after them
+            "resume": "allow" if goes_on else None,
             "name": shorten(run_id, NAME_LIMIT),
             "group": shorten(study, NAME_LIMIT) or None,
             "job_type": shorten(arm, JOB_TYPE_LIMIT) or None,
             "tags": list(dict.fromkeys(shorten(tag, TAG_LIMIT) for tag in tags if tag.strip())),
-            "config": flatten(config, "."),
+            "config": without_gaps(config),
         }
         # a process per try: a client that failed once holds on to the run id and waits for the server at exit
         starts = [
@@ -91,7 +96,7 @@ class WandbLogger:
 
     def log(self, row: dict) -> None:
         if self._process:
-            self._process.send({"do": "log", "row": flatten(row, "/")})
+            self._process.send({"do": "log", "row": flatten(row)})
 
     def event(self, event: dict) -> None:
         if self._process:
@@ -101,11 +106,11 @@ class WandbLogger:
         process, self._process = self._process, None
         if process is None:
             return
-        last = {"do": "finish", "summary": flatten(summary, "/"), "failed": failed}
+        last = {"do": "finish", "summary": flatten(summary), "failed": failed}
         if not process.close(last, FINISH_WAIT):
             self._problem(
-                f"W&B had not finished after {FINISH_WAIT:g} s and was ended; what it wrote is in "
-                f"{self._directory}, for `wandb sync`; the local record is complete"
+                f"W&B had not finished after {FINISH_WAIT:g} s and was ended; python scripts/sync.py "
+                f"{self._directory.parent} uploads what it wrote; the local record is complete"
             )
 
     def _problem(self, sentence: str) -> None:
@@ -123,15 +128,14 @@ def choose_mode(explicit: str | None, environment: Mapping[str, str]) -> str:
     return MODES.get(asked, "auto")
 
 
-def flatten(values: dict, separator: str) -> dict[str, Any]:
-    """Nested dicts joined by `separator` ("/" makes a section of panels in W&B), an empty one as "{}"."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            flat |= {f"{key}{separator}{inner}": item for inner, item in flatten(value, separator).items()}
-        else:
-            flat[str(key)] = "{}" if value == {} else value
-    return flat
+def without_gaps(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested as it is, so that W&B can group, filter and plot by `model.dim`: keys that have dots in themselves it
+    cannot. An empty dict is "{}": as a dict it ends the client of a resumed run (wandb#11366).
+    """
+    return {
+        str(key): without_gaps(value) if isinstance(value, dict) and value else "{}" if value == {} else value
+        for key, value in config.items()
+    }
 
 
 def shorten(text: str, limit: int) -> str:

@@ -1,0 +1,1 @@
+"""A study as a saved W&B workspace."""
