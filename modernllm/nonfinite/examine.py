@@ -12,9 +12,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from modernllm.batch import Batch
+from modernllm.evaluation import kept_buffers
 from modernllm.linear import parameter_roles
 from modernllm.nonfinite.magnitude import Magnitude, is_broken, measurable
-from modernllm.nonfinite.place import Place, behind, kind_of, way
+from modernllm.nonfinite.place import Place, behind, kind_of, mask, way
 from modernllm.nonfinite.trace import Operation, Trace
 from modernllm.objective import Objective
 from modernllm.precision import Precision, autocast
@@ -23,10 +24,13 @@ from modernllm.update import Measured
 
 @dataclass(frozen=True)
 class Moment:
-    """What a step begins with beside the weights: the states of the generators by device, and the loss scale's."""
+    """What a step begins with beside the weights: the states of the generators by device, and the loss scale's; where a
+    run has several ranks, `others` are the generators of all but the first.
+    """
 
     generators: dict[str, Tensor]
     scale: dict[str, Any]
+    others: list[dict[str, Tensor]] = field(default_factory=list)
 
     @classmethod
     def now(cls, device: torch.device, scale: dict[str, Any]) -> Moment:
@@ -53,6 +57,14 @@ class Step:
     """Of a micro-batch."""
     precision: Precision
     began: Moment
+
+    def micro_batches(self) -> Iterator[tuple[int, Batch]]:
+        """Each with the rank that has it; that rank's generators stand where it began."""
+        ranks = [self.began.generators, *self.began.others]
+        for rank, generators in enumerate(ranks):
+            Moment(generators, {}).restore(self.device)
+            for micro in self.batch.share(rank, len(ranks)).split(self.rows):
+                yield rank, micro
 
     @property
     def model(self) -> nn.Module:
@@ -100,24 +112,28 @@ class Search:
         self.step, self.trace = step, trace
         self.parameters = [(name, parameter) for name, parameter, _ in parameter_roles(step.model)]
         self.scale = float(step.began.scale.get("value", 1.0))
+        self.at: dict[str, Any] = {}
+        """Which micro-batch it is."""
         self.first: list[str] = []
         """Parameters whose gradients are not finite, in the order in which backward came to them."""
 
     def run(self) -> Finding:
-        batch, total = self.step.batch, 0.0
-        for number, micro in enumerate(batch.split(self.step.rows), 1):
+        batch, total, row = self.step.batch, 0.0, 0
+        for number, (rank, micro) in enumerate(self.step.micro_batches(), 1):
+            rows = [row, row := row + len(micro.tokens)]
+            self.at = {"micro_batch": number, "rank": rank, "rows": rows}
             self.trace.phase = "forward"
             with autocast(self.step.precision, self.step.device):
                 nats, auxiliary = self.step.objective(micro)
             loss = (nats + auxiliary) / batch.n_targets
-            total += float(nats.detach()) / batch.n_targets
+            total += float(nats.detach() / batch.n_targets)
             if is_broken(loss):
-                return self.found(self.trace.maker(loss), number, "", total)
+                return self.found(self.trace.maker(loss), "", total)
             self.trace.phase = "backward"
             with self.noting():
                 (loss * self.scale).backward()
             if self.first:
-                return self.found(self.first_operation(), number, self.first[0], total)
+                return self.found(self.first_operation(), self.first[0], total)
         return self.clip(total)
 
     @contextmanager
@@ -143,13 +159,13 @@ class Search:
         ways = [way(maker) for maker in makers if maker is not None]
         return min(ways, key=lambda operations: operations[0].index)[-1] if ways else None
 
-    def found(self, end: Operation | None, micro_batch: int, parameter: str, loss: float) -> Finding:
+    def found(self, end: Operation | None, parameter: str, loss: float) -> Finding:
         """The place at the beginning of the way to `end`."""
         if end is None:  # made where no operator of torch is seen
             kind = "gradient" if parameter else "loss"
             phase = "backward" if parameter else "forward"
             tensor = f"gradient of {parameter}" if parameter else "loss"
-            return Finding(Place(phase, kind, tensor, "", "", micro_batch=micro_batch), loss=loss)
+            return Finding(Place(phase, kind, tensor, "", "", **self.at), loss=loss)
         operations = way(end)
         first = operations[0]
         kind = kind_of(first, self.trace.logits)
@@ -163,7 +179,8 @@ class Search:
             node=first.node,
             inputs=first.inputs,
             scalars={f"number {i}": value for i, value in enumerate(first.scalars, 1)},
-            micro_batch=micro_batch,
+            mask=mask(first),
+            **self.at,
         )
         return Finding(place, operations, behind(first), loss)
 
@@ -207,6 +224,7 @@ def after_update(
     name, weight = sick
     kept = state_of(optimizer, model.get_parameter(name))
     state = [Magnitude.of(value, f"{key} of {name}") for key, value in kept.items() if value.ndim]
+    decay = weight_decay(optimizer, model.get_parameter(name))
     inputs = sorted([weight, *state], key=lambda tensor: (not tensor.broken, tensor is weight))
     return Place(
         phase="optimizer",
@@ -219,7 +237,8 @@ def after_update(
             "step": measured.step,
             "learning rate": measured.lr,
             "gradient norm": float(norms[names.index(name)]),
-        },
+        }
+        | ({"weight decay": decay} if decay else {}),
     )
 
 
@@ -231,24 +250,27 @@ def state_of(optimizer: Any, parameter: Tensor) -> dict[str, Tensor]:
     return {}
 
 
+def weight_decay(optimizer: Any, parameter: Tensor) -> float:
+    """That of the parameter's group."""
+    groups = [group for group in optimizer.param_groups if any(p is parameter for p in group["params"])]
+    return groups[0]["weight_decay"] if groups else 0.0
+
+
 @contextmanager
 def undisturbed(step: Step) -> Iterator[None]:
     """Inside, the generators stand where the step began; outside, everything is as if nothing had been."""
     model, device = step.model, step.device
     now, training = Moment.now(device, {}), model.training
-    buffers = {buffer: buffer.clone() for buffer in model.buffers()}  # a step counts in some, and adds to averages
     gradients = {parameter: parameter.grad for parameter in model.parameters()}
-    try:
-        for parameter in gradients:
-            parameter.grad = None
-        step.began.restore(device)
-        model.train()
-        yield
-    finally:
-        model.train(training)
-        now.restore(device)
-        for parameter, gradient in gradients.items():
-            parameter.grad = gradient
-        with torch.no_grad():
-            for buffer, value in buffers.items():
-                buffer.copy_(value)
+    with kept_buffers(model):  # a step counts in some, and adds to averages
+        try:
+            for parameter in gradients:
+                parameter.grad = None
+            step.began.restore(device)
+            model.train()
+            yield
+        finally:
+            model.train(training)
+            now.restore(device)
+            for parameter, gradient in gradients.items():
+                parameter.grad = gradient

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from modernllm.batch import Batch
 from modernllm.data.windows import Windows
+from modernllm.linear import parameter_roles
 from modernllm.nonfinite import bundle
-from modernllm.nonfinite.examine import Moment, Step, after_update, examine
+from modernllm.nonfinite.examine import Moment, Step, after_update, examine, is_sound
+from modernllm.nonfinite.magnitude import is_broken
 from modernllm.nonfinite.place import Place, words
 from modernllm.objective import Objective
 from modernllm.precision import Precision
@@ -40,6 +42,13 @@ class Inquest:
         self.objective, self.train, self.rows = objective, train, rows
         self.precision: Precision = precision
         self.optimizer, self.names, self.directory = optimizer, names, directory
+        self.broken: set[str] = set()
+
+    def begin(self) -> None:
+        """Before the first step of this process: what is not finite now is no update's doing."""
+        model = self.objective.model
+        if not is_sound(model):
+            self.broken = {name for name, parameter, _ in parameter_roles(model) if is_broken(parameter)}
 
     def __call__(
         self, number: int, began: Moment, before: tuple[Measured, Tensor] | None, left_alone: bool
@@ -53,6 +62,8 @@ class Inquest:
         place, reason = self.place(step, before, left_alone)
         details["where"] = words(place, number) if place else f"unknown, {reason}"
         details["place"] = place and asdict(place)
+        if place and place.rows and details["windows"]:
+            details["windows_of_micro_batch"] = details["windows"][slice(*place.rows)]
         if not left_alone:
             return details
         try:
@@ -72,7 +83,8 @@ class Inquest:
             )
         try:
             found = examine(step).place
-            if found is not None and found.phase == "start" and before is not None:
+            updated = found is not None and found.phase == "start" and found.tensor not in self.broken
+            if updated and before is not None:
                 return after_update(step.model, self.optimizer, self.names, *before), ""
             return found, "" if found else "done again without a compiler, operator by operator, the step is finite"
         except Exception as error:  # a model that cannot be watched, no memory: the run's result stands anyway
@@ -86,3 +98,14 @@ class Inquest:
         """Loss and gradient norm of the steps before, from the record."""
         rows = [row for row in self.directory.rows()[0] if "grad_norm" in row and row["step"] < number]
         return [{key: row[key] for key in ("step", "loss", "grad_norm")} for row in rows[-PREVIOUS:]]
+
+
+class NoInquest:
+    """On every rank but the first, which examines and keeps the step of all of them."""
+
+    def begin(self) -> None: ...
+
+    def __call__(
+        self, number: int, began: Moment, before: tuple[Measured, Tensor] | None, left_alone: bool
+    ) -> dict[str, Any]:
+        return {"where": ""}

@@ -13,11 +13,15 @@ Kind = Literal["activation", "logit", "loss", "gradient", "parameter", "optimize
 
 DIVIDING = ("div", "log", "log2", "log10", "log1p", "rsqrt", "reciprocal", "pow")
 """Operators for which zero is too small."""
+TINY = 1e-30
+"""A number whose reciprocal, or a power of it, is soon beyond float32."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a number first was not finite. `micro_batch` counts from 1; 0 where it was none of them."""
+    """Where a number first was not finite. `micro_batch` counts from 1 over those of all ranks in turn, `rank` is whose
+    it is, and `rows` are its first row in the batch and the one after its last; 0, 0 and none where it was none.
+    """
 
     phase: Phase
     kind: Kind
@@ -29,6 +33,10 @@ class Place:
     scalars: dict[str, int | float] = field(default_factory=dict)
     """Numbers that went in beside the tensors."""
     micro_batch: int = 0
+    rank: int = 0
+    rows: list[int] = field(default_factory=list)
+    mask: str = ""
+    """Whose infinities, that were meant, this operation could not bear."""
 
     def same(self, other: Place) -> bool:
         """The same operation of the same module, whatever the numbers."""
@@ -54,6 +62,19 @@ def way(end: Operation) -> list[Operation]:
         found.append(step)
         step = after[step.index]
     return found
+
+
+def mask(operation: Operation) -> str:
+    """Whose infinities an operation was given, where they were meant: those of a buffer, or of who wrote them."""
+    meant = [cause for cause in operation.causes if cause.deliberate]
+    found = None
+    while meant:
+        found = meant[0]
+        meant = [cause for cause in found.causes if cause.deliberate]
+    if found is None:
+        return ""
+    kept = [tensor.name for tensor in found.inputs if tensor.broken and tensor.name]
+    return kept[0] if kept else f"{found.name} in {found.module}"
 
 
 def behind(operation: Operation) -> list[Operation]:
@@ -83,6 +104,7 @@ def words(place: Place, step: int) -> str:
         return f"norm of the {place.tensor}, whose entries are finite, {_size(place)}, but not their squares"
     of = f" ({place.node})" if place.node else ""
     part = f", micro-batch {place.micro_batch}" if place.micro_batch > 1 else ""
+    part += f" (of rank {place.rank})" if place.rank else ""
     start = ", with the initial weights" if step == 1 else ""
     return f"{place.phase} of {place.module}, operation {place.operation}{of}, inputs {_size(place)}{part}{start}"
 
@@ -99,6 +121,11 @@ def _size(place: Place) -> str:
     said = f"up to {largest:.3g}"
     if divides:
         said += f" and down to {min((tensor.smallest for tensor in place.inputs), default=0.0):.3g}"
-    numbers = [value for value in place.scalars.values() if abs(value) > largest or (divides and not value)]
-    said += "".join(f" and the number {value:.3g}" for value in numbers)
-    return said + (" beside what is not finite" if any(tensor.broken for tensor in place.inputs) else "")
+    telling = [x for x in place.scalars.values() if not abs(x) <= largest or (divides and abs(x) < TINY)]
+    said += "".join(f" and the number {value:.3g}" for value in telling)
+    broken = [tensor.name for tensor in place.inputs if tensor.broken]
+    if not broken:
+        return said
+    names = ", ".join(name for name in broken if name)
+    infinities = f"the infinities of {place.mask}" if place.mask else "what is not finite"
+    return f"{said} beside {infinities}{names and f' in {names}'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,11 +14,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from modernllm.nonfinite.magnitude import Magnitude, is_broken, measurable
+from modernllm.position import NoPosition
 
 Phase = Literal["start", "forward", "backward", "clip", "optimizer"]
 Memory = tuple[torch.device, int]
 """Where a tensor's memory is: views of one tensor share it."""
 
+ASIDE = ("prepare", "embed")
+"""What a position does for all layers, and by other names than `forward`."""
 LOSS = "loss"
 """Stands for a module where the loss is computed, outside the model."""
 CONSTANTS = (
@@ -31,7 +34,7 @@ CONSTANTS = (
     "constant_pad_nd",
     "masked_scatter",
 )
-"""Operators that write a number that was asked for: an infinite one is a mask, no fault."""
+"""Operators that write a number that was asked for: one of -inf is a mask, no fault."""
 OVERWRITTEN = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "exponential_", "random_")
 """Operators that never read the tensor that they write."""
 
@@ -51,7 +54,7 @@ class Operation:
     output: Magnitude
     causes: list[Operation] = field(repr=False)
     deliberate: bool
-    """Whether only infinities are in the output that a mask put there."""
+    """Whether the output has only entries of -inf that a mask put there."""
 
 
 class Trace(TorchDispatchMode):
@@ -91,11 +94,30 @@ class Trace(TorchDispatchMode):
 
         handles = [module.register_forward_pre_hook(enter) for module in paths]
         handles += [module.register_forward_hook(leave, always_call=True) for module in paths]
+        aside = [(m, name, path) for m, path in paths.items() if isinstance(m, NoPosition) for name in ASIDE]
+        for module, name, path in aside:
+            setattr(module, name, self.entered(path, getattr(module, name)))
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
+            for module, name, _ in aside:
+                delattr(module, name)
+
+    def entered(self, path: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The method, with its module known to be at work: no hook of torch sees it."""
+
+        def call(*args: Any) -> Any:
+            self.inside.append(path)
+            self.note()
+            try:
+                return method(*args)
+            finally:
+                self.inside.pop()
+                self.note()
+
+        return call
 
     def note(self) -> None:
         self.numbers.append(torch.autograd._get_sequence_nr())
@@ -147,8 +169,8 @@ class Trace(TorchDispatchMode):
         sick = [(x, magnitude) for x, magnitude in zip(given, inputs, strict=True) if magnitude.broken]
         causes = [self.makers[memory(x)] for x, _ in sick if memory(x) in self.makers]
         harmless = all(self.harmless(x, magnitude) for x, magnitude in sick)
-        # a mask may be added or moved, as long as it stays what it is
-        carried = bool(sick) and (not output.positive or any(magnitude.positive for _, magnitude in sick))
+        # a mask may be added or moved, as long as it stays what it is: scores of -inf, whose weight is 0
+        masks = not output.nan and not output.positive
         placed = name.rstrip("_") in CONSTANTS
         return Operation(
             index=self.count,
@@ -160,14 +182,14 @@ class Trace(TorchDispatchMode):
             scalars=scalars,
             output=output,
             causes=causes,
-            deliberate=not output.nan and harmless and (placed or carried),
+            deliberate=masks and harmless and (placed or bool(sick)),
         )
 
     def harmless(self, x: Tensor, magnitude: Magnitude) -> bool:
         """Whether an input is infinite because a mask is, or is a mask that was there before."""
         if memory(x) in self.makers:
             return self.makers[memory(x)].deliberate
-        return not magnitude.nan and memory(x) not in self.weights
+        return not magnitude.nan and not magnitude.positive and memory(x) not in self.weights
 
     def maker(self, x: Tensor) -> Operation | None:
         """What made `x` not finite."""

@@ -56,12 +56,14 @@ def curve(run: Run) -> Iterator[str]:
 def profile(run: Run) -> Iterator[str]:
     """The last row of each series from the first layer to the last, on a log scale."""
     lines = [(name, values) for name, series in BY_DEPTH if (values := by_layer(run, series))]
+    n_layers = max((len(values) for _, values in lines), default=0)
     if lines:
         yield ""
         yield "by depth, from the first layer to the last, at the end:"
     for name, values in lines:
         finite = [value for value in values if math.isfinite(value)]
-        ends = f"{values[0]:.3g} → {values[-1]:.3g}"
+        some = f"  (of {len(values)} of {n_layers} layers)" if len(values) < n_layers else ""
+        ends = f"{values[0]:.3g} → {values[-1]:.3g}{some}"
         positive = [value for value in finite if value > 0]
         if not positive:
             yield f"  {name:<24} {ends}"

@@ -16,9 +16,11 @@ CLIPPING = "trainer.clip: an infinite norm makes the factor 0, and 0 times infin
 SOFTMAX = "subtracting the maximum before softmax: every softmax here does that already, and it changes no weight"
 GROWN, SLOWED = 1.2, 0.7
 """Peak memory over that of a tenth of the run; tokens per second of the last quarter over those of the first."""
+BRIEF = 1.0
+"""Seconds: a quarter of a run that takes less is slow or fast by what else the machine does."""
 LEAP = 1.5
 """Loss over the lowest before that noise does not reach: a healthy run of batches of 512 tokens has 1.3."""
-PARTS = ("placement", "init", "qk_norm", "activation", "head", "moe")
+PARTS = ("norm", "placement", "branch", "init", "qk_norm", "activation", "head", "moe")
 """Groups that only a model of our own parts has."""
 
 
@@ -72,10 +74,12 @@ def non_finite(run: Run) -> Finding | None:
     if step > 1:  # at the first the weights are those of the start, whatever the rate
         advice.append((_rate(run, 1 / 3), "a smaller rate"))
         advice += [("schedule.warmup=0.1", "the first steps are the riskiest")] * early
+    else:
+        advice += _smaller_init(run)
     return Finding(
         "NaN or infinity early on" if early else "NaN or infinity",
         event["message"] + (f"; gradient norms of the steps before: {norms}" if norms else ""),
-        (*advice, *_steadier(run), *_other_init(run)),
+        (*advice, *_steadier(run)),
         (CLIPPING, SOFTMAX),
     )
 
@@ -86,7 +90,7 @@ def diverged(run: Run) -> Finding | None:
     initial = next(row["val_loss"] for row in run.metrics if "val_loss" in row)
     since = time_to_divergence(run.losses, initial)
     when = f"; above it for good from step {since} of {len(run.losses)}" if since else ""
-    advice = ((_rate(run, 1 / 3), "a smaller rate"), ("schedule.warmup=0.1", "a slower start"), *_steadier(run))
+    advice = (*_steadier(run), (_rate(run, 1 / 3), "a smaller rate"))
     return Finding("diverged", f"{run.status['reason']}{when}", advice)
 
 
@@ -97,23 +101,18 @@ def stalled(run: Run) -> Finding | None:
     evidence = (
         f"validation loss {run.val_loss:.3f} after {run.status['step']} steps, unigram floor {floors['unigram']:.3f}: "
         f"{round(run.status['progress'], 2) + 0.0:.0%} of the way to the bigram floor, below "
-        f"{STALL_PROGRESS:.0%}; the text before the last token is not used"
+        f"{STALL_PROGRESS:.0%}; little but how often each token occurs was learnt"
     )
     cosines = _last(run, "token_cosine")
     deep = [place for place in cosines if place != "start"]
     if deep and cosines[deep[-1]] > 0.9:
         evidence += f"; the tokens of a text are alike after the last layer (mean cosine {cosines[deep[-1]]:.3f})"
-    return Finding(
-        "stuck at the unigram floor",
-        evidence,
-        (
-            *_steadier(run),
-            *_other_init(run),
-            ("schedule.warmup=0.3", "a slower start"),
-            (_rate(run, 1 / 3), "a smaller rate"),
-        ),
-        ("more steps alone: what cannot pass through the layers at the start does not pass later",),
+    useless = (
+        "more steps alone: what cannot pass through the layers at the start does not pass later",
+        "a smaller rate or a slower start: at no rate does it pass",
     )
+    advice = (*_steadier(run), *_slower(run))
+    return Finding("stuck at the unigram floor", evidence, advice, useless if _carries_nothing(run) else ())
 
 
 def spikes(run: Run) -> Finding | None:
@@ -121,8 +120,8 @@ def spikes(run: Run) -> Finding | None:
     if score is not None and score.steps:
         evidence = f"{len(score.steps)} loss spikes ({score.percent:.2g} % of the steps, {score.label}), first at step "
         evidence += f"{score.steps[0]}"
-    elif score is None and ratio.largest > LEAP:
-        evidence = f"{ratio.jumps} losses above {JUMP:g} times the lowest before"
+    elif score is None and ratio.largest > LEAP and run.outcome not in ("diverged", "nonfinite"):
+        evidence = f"{ratio.jumps} loss{'es' * (ratio.jumps > 1)} above {JUMP:g} times the lowest before"
     else:
         return None
     evidence += f"; at step {ratio.step} it was {ratio.largest:.2f} times the lowest before"
@@ -130,9 +129,8 @@ def spikes(run: Run) -> Finding | None:
         "loss spikes",
         evidence,
         (
+            *_steadier(run),
             (_rate(run, 1 / 3), "a smaller rate"),
-            ("schedule.warmup=0.1", "a slower start"),
-            ("qk_norm=head", "attention logits cannot grow"),
             ("init=depth_scaled", "small sublayers beside a large stream (Takase et al., 2024)"),
         ),
         ("a lower trainer.clip alone: Adam divides by the size of gradients, so their scale matters little",),
@@ -151,7 +149,7 @@ def gradients_by_depth(run: Run) -> Finding | None:
     return Finding(
         f"gradients {how}",
         f"{told[-1]} in the last rows; {first:.2g} at the first layer, {last:.2g} at the last",
-        (*_steadier(run), *_other_init(run), (_rate(run, 1 / 3), "a smaller rate")),
+        (*_steadier(run), *_slower(run)),
         ("trainer.clip: it makes all layers smaller by one factor, so the ratio stays",),
     )
 
@@ -161,11 +159,13 @@ def attention_collapse(run: Run) -> Finding | None:
     if sentence is None:
         return None
     largest = max(_last(run, "attention_max_logit").values(), default=math.nan)
+    has_norms = run.identity["choices"].get("norm") != "none"
     return Finding(
         "attention collapses",
         f"{sentence}; largest attention logit {largest:.3g}",
         (
-            ("qk_norm=head", "bounds the logits whatever the weights do"),
+            *_smaller_init(run),
+            *[("qk_norm=head", "leaves it to the gains of a norm how large the logits are")] * has_norms,
             (_rate(run, 1 / 3), "a smaller rate"),
             ("model.attention.softcap=50", "caps them"),
         ),
@@ -194,16 +194,20 @@ def logit_drift(run: Run) -> Finding | None:
     sentence = SIGNS["logit_drift"][2](rows[-1], rows[0]) if rows else None
     if sentence is None:
         return None
+    lost = run.outcome == "diverged"
+    slow = ("trainer.z_loss=1e-4", "holds log Z near 0")
     return Finding(
         "output logits drift",
         sentence,
         (
-            ("trainer.z_loss=1e-4", "holds log Z near 0"),
+            *[slow] * (not lost),
             ("optimizer.weight_decay=0.1", "shrinks the head"),
             ("head=softcapped", "bounds the logits"),
             (_rate(run, 1 / 3), "a smaller rate"),
         ),
-        ("trainer.clip: the drift is slow, and no step of it is large",),
+        ("trainer.z_loss alone: it is made for a slow drift, and is too weak once the loss is lost",)
+        if lost
+        else ("trainer.clip: the drift is slow, and no step of it is large",),
     )
 
 
@@ -243,9 +247,9 @@ def memory_grows(run: Run) -> Finding | None:
 
 
 def slows_down(run: Run) -> Finding | None:
-    speeds = [row["tokens_per_s"] for row in run.metrics if row.get("tokens_per_s", 0) > 0]
-    quarter = len(speeds) // 4
-    if quarter < 5:
+    rows = [row for row in run.metrics if row.get("tokens_per_s", 0) > 0]
+    speeds, quarter = [row["tokens_per_s"] for row in rows], len(rows) // 4
+    if quarter < 5 or (rows[-1]["tokens"] - rows[-quarter]["tokens"]) / speeds[-1] < BRIEF:
         return None
     before, after = median(speeds[:quarter]), median(speeds[-quarter:])
     if after > SLOWED * before:
@@ -283,16 +287,38 @@ def _rate(run: Run, factor: float) -> str:
 
 
 def _steadier(run: Run) -> tuple[tuple[str, str], ...]:
-    """Another placement, by what is wrong with the one of this run."""
+    """What carries the stream from layer to layer, by what is wrong with that of this run."""
     reasons = {
         "no_residual": "nothing is carried past a sublayer: every layer loses what the one before knew",
         "none": "without norms the stream grows from layer to layer",
         "post": "the gradient has to pass every norm; it needs a warm-up and a small rate, deep ones more so",
     }
-    placement = run.identity["choices"].get("placement")
-    return (("placement=pre", reasons[placement]),) if placement in reasons else ()
+    choices = run.identity["choices"]
+    placement, found = choices.get("placement"), []
+    if placement in reasons:
+        found.append(("placement=pre", reasons[placement]))
+    elif choices.get("norm") == "none":
+        found.append(("norm=rmsnorm", reasons["none"]))
+    if placement == "none" or choices.get("norm") == "none":
+        found.append(("branch=rezero", "every layer starts as the identity: made to do without norms"))
+    return tuple(found)
 
 
-def _other_init(run: Run) -> tuple[tuple[str, str], ...]:
-    init = run.identity["choices"].get("init")
-    return (("init=fanin", "the scale of layers of any width"),) if init not in ("fanin", "own") else ()
+def _carries_nothing(run: Run) -> bool:
+    return run.identity["choices"].get("placement") == "no_residual"
+
+
+def _slower(run: Run) -> tuple[tuple[str, str], ...]:
+    """Of no use where nothing passes at any rate."""
+    if _carries_nothing(run):
+        return ()
+    return ("schedule.warmup=0.3", "a slower start"), (_rate(run, 1 / 3), "a smaller rate")
+
+
+def _smaller_init(run: Run) -> tuple[tuple[str, str], ...]:
+    """Where one standard deviation for layers of any width is too large for those of this run."""
+    if run.identity["choices"].get("init") != "normal":
+        return ()
+    times = run.config["init"]["base"] * math.sqrt(run.config["model"]["dim"])
+    why = f"now the weights are {times:.0f} times as large as keeps a layer's output the size of its input"
+    return (("init=fanin", why),) if times > 2 else ()

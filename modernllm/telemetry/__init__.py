@@ -63,6 +63,16 @@ class NoTelemetry:
         return []
 
 
+class Elsewhere(NoTelemetry):
+    """On every rank but the first, which looks for all; they pause where it does."""
+
+    def __init__(self, there: NoTelemetry):
+        self.there = there
+
+    def probe_due(self, step: int) -> bool:
+        return self.there.probe_due(step)
+
+
 class Telemetry(NoTelemetry):
     """Gradients, weights and updates of each layer and tensor every `every` steps (a hundredth of the run unless set)
     and at the first and last; a probe of `probe_tokens` validation tokens every `probe_every` (a twentieth, but no more
@@ -108,7 +118,7 @@ class Telemetry(NoTelemetry):
         return step in (1, self.steps) or step % self.every == 0
 
     def probe_due(self, step: int) -> bool:
-        return self.probing and (step in (0, self.steps) or step % self.probe_every == 0)
+        return step in (0, self.steps) or step % self.probe_every == 0
 
     def give_up_probing(self) -> None:
         self.probing = False
@@ -135,7 +145,9 @@ class Telemetry(NoTelemetry):
         return rounded({**layers, **noise, **memory, "tensors": tensors})
 
     def probe(self) -> Row:
-        """What the model is like now."""
+        """What the model is like now; nothing if it cannot bear the look."""
+        if not self.probing:
+            return {}
         row: Row = self.look(self.batch)
         if self.iterations:
             row |= told({"sharpness": {"hessian": sharpness(self.model, self.batch, self.iterations)}})

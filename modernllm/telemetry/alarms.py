@@ -16,7 +16,7 @@ MAX_LOGIT = 1e3
 """Wortsman et al. (2023): runs above 1e4 diverged, and to hold it at 1e3 hurt already."""
 DEAD = 0.5
 DRIFT = 30.0
-"""Nats that log Z moved since the first probe, or the mean logit."""
+"""Nats that log Z moved away from 0 since the first probe, or the mean logit."""
 ALIKE = 0.99
 """Mean cosine of two tokens of one text."""
 NEAR_EPS = 0.5
@@ -87,7 +87,8 @@ def dead_units(shares: dict[str, float], first: dict[str, float]) -> str | None:
 
 
 def logit_drift(now: dict[str, float], first: dict[str, float]) -> str | None:
-    moved = {name: now[name] - first[name] for name in ("log_z", "mean") if name in now and name in first}
+    known = [name for name in ("log_z", "mean") if name in now and name in first]
+    moved = {name: now[name] - first[name] for name in known if abs(now[name]) > abs(first[name])}
     name = max(moved, key=lambda name: abs(moved[name]), default="")
     if not name or not DRIFT < abs(moved[name]) < math.inf:
         return None

@@ -41,11 +41,14 @@ class Layers:
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
-    """The members of the longest outermost list of modules of one class: the blocks of a deep network, else none."""
+    """The members of the longest outermost list of different modules of one class: the blocks of a deep network, else
+    none.
+    """
     found: list[nn.Module] = []
     for name, module in model.named_modules():
         if isinstance(module, nn.ModuleList | nn.Sequential) and not NUMBER.search(name):
             members = list(module)
-            if len({type(member) for member in members}) == 1 and len(members) > len(found):
+            alike = len({type(member) for member in members}) == 1 and len(set(members)) == len(members)
+            if alike and len(members) > len(found):
                 found = members
     return found

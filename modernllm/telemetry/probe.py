@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from modernllm.batch import Batch
-from modernllm.evaluation import evaluating
+from modernllm.evaluation import evaluating, kept_buffers
 from modernllm.linear import parameter_roles
 from modernllm.objective import token_losses
 from modernllm.precision import Precision, autocast
@@ -20,7 +20,7 @@ from modernllm.telemetry.observers.feedforward import FeedForwards, Gates
 from modernllm.telemetry.observers.logits import Logits
 from modernllm.telemetry.observers.router import Routers
 from modernllm.telemetry.observers.stream import Stream
-from modernllm.telemetry.statistics import growth, number, rms, slope
+from modernllm.telemetry.statistics import growth, norm, number, rms, slope
 
 
 def probe_batch(validation: Sequence[Batch], n_tokens: int) -> Batch:
@@ -54,6 +54,7 @@ class Probe:
                     attached.callback(handle.remove)
             with autocast(self.precision, batch.tokens.device):
                 nats = token_losses(self.model(batch), batch)
+            attached.close()  # what backward computes again is not looked at twice
             series = {"probe": {"loss": number(nats.mean())}}
             series |= self.gradients(nats, stream.states, max(1, batch.n_targets))
         for observer in observers:
@@ -71,11 +72,11 @@ class Probe:
         by_parameter = dict(zip(among, found, strict=False))
         squares: dict[str, float] = {}
         norms = torch.stack([_norm(by_parameter.get(p), p) for p in self.parameters]) / n_targets
-        for name, norm in zip(self.names, norms.tolist(), strict=True):
+        for name, size in zip(self.names, norms.tolist(), strict=True):
             layer = self.layers.of(name)
-            squares[layer] = squares.get(layer, 0.0) + norm**2
+            squares[layer] = squares.get(layer, 0.0) + size**2
         by_layer = {layer: square**0.5 for layer, square in squares.items()}
-        deep = [norm for layer, norm in by_layer.items() if layer.startswith("layer.")]
+        deep = [size for layer, size in by_layer.items() if layer.startswith("layer.")]
         of_stream = dict(zip(kept, found[len(among) :], strict=True))
         at = {place: gradient / n_targets for place, gradient in of_stream.items() if gradient is not None}
         places = list(at)
@@ -89,21 +90,12 @@ class Probe:
 
 
 def _norm(gradient: Tensor | None, of: Tensor) -> Tensor:
-    return of.new_zeros((), dtype=torch.float32) if gradient is None else gradient.detach().float().norm()
+    return of.new_zeros((), dtype=torch.float32) if gradient is None else norm(gradient)
 
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
     """Eval mode inside; afterwards modes, buffers and random streams are what they were."""
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    own = [(module, name, buffer) for module in model.modules() for name, buffer in module._buffers.items()]
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
-    with torch.random.fork_rng(devices), evaluating(model):
-        try:
-            yield
-        finally:
-            for module, name, buffer in own:
-                module._buffers[name] = buffer
-            with torch.no_grad():
-                for buffer, value in buffers:
-                    buffer.copy_(value)
+    with torch.random.fork_rng(devices), evaluating(model), kept_buffers(model):
+        yield

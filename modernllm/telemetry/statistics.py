@@ -11,6 +11,8 @@ from torch import Tensor
 
 TOKENS = 256
 """Of so many tokens, evenly spread, the singular values are taken."""
+ROUNDING = 1e-12
+"""Variance of a constant of size 1, by the rounding of its mean."""
 
 
 def number(value: Tensor) -> float:
@@ -18,22 +20,39 @@ def number(value: Tensor) -> float:
     return float(value.detach())
 
 
+def scaled(x: Float[Tensor, "*b"]) -> tuple[Float[Tensor, "*b"], Float[Tensor, ""]]:
+    """x / max |x| in float32, and that maximum: squares below 1e-45 are 0, and gradients that vanish get there.
+
+    What has no finite maximum above zero, or nothing in it, stays as it is.
+    """
+    x = x.detach().float()
+    largest = x.abs().max() if x.numel() else x.new_ones(())
+    largest = torch.where((largest > 0) & largest.isfinite(), largest, 1.0)
+    return x / largest, largest
+
+
+def norm(x: Float[Tensor, "*b"]) -> Float[Tensor, ""]:
+    """sqrt(sum x^2)"""
+    x, largest = scaled(x)
+    return x.norm() * largest
+
+
 def rms(x: Float[Tensor, "*b"]) -> float:
     """sqrt(mean x^2)"""
-    return number(x.float().square().mean().sqrt()) if x.numel() else math.nan
+    return number(norm(x)) / math.sqrt(x.numel()) if x.numel() else math.nan
 
 
 def moments(x: Float[Tensor, "*b"]) -> dict[str, float]:
     """`mean`, `std`, `kurtosis` E (x - mean)^4 / std^4 (3 for a Gaussian, NaN for a constant) and `max` |x|."""
     if not x.numel():
         return dict.fromkeys(("mean", "std", "kurtosis", "max"), math.nan)
-    x = x.detach().float()
-    mean = x.mean()
-    squares = (x - mean).square()
+    unit, largest = scaled(x)
+    mean = unit.mean()
+    squares = (unit - mean).square()
     variance = squares.mean()
-    kurtosis = squares.square().mean() / variance.square()
-    found = {"mean": mean, "std": variance.sqrt(), "kurtosis": kurtosis, "max": x.abs().max()}
-    return {name: number(value) for name, value in found.items()}
+    kurtosis = squares.square().mean() / torch.where(variance > ROUNDING, variance, math.nan).square()
+    found = {"mean": mean * largest, "std": variance.sqrt() * largest, "kurtosis": kurtosis}
+    return {name: number(value) for name, value in found.items()} | {"max": number(x.detach().float().abs().max())}
 
 
 def massiveness(x: Float[Tensor, "*b"]) -> float:
@@ -48,8 +67,8 @@ def cosine(x: Float[Tensor, "*b d"], y: Float[Tensor, "*c e"]) -> float:
     """Mean over the tokens of the cosine between x and y; NaN where their shapes differ."""
     if x.shape != y.shape or not x.numel():
         return math.nan
-    products = (x.float() * y.float()).sum(-1)
-    return number((products / (x.float().norm(dim=-1) * y.float().norm(dim=-1))).mean())
+    (x, _), (y, _) = scaled(x), scaled(y)
+    return number(((x * y).sum(-1) / (x.norm(dim=-1) * y.norm(dim=-1))).mean())
 
 
 def pairwise_cosine(x: Float[Tensor, "b t d"]) -> float:
@@ -60,7 +79,8 @@ def pairwise_cosine(x: Float[Tensor, "b t d"]) -> float:
     t = x.shape[1]
     if t < 2 or not x.numel():
         return math.nan
-    unit = x.float() / x.float().norm(dim=-1, keepdim=True)
+    x, _ = scaled(x)
+    unit = x / x.norm(dim=-1, keepdim=True)
     return number(((unit.sum(1).square().sum(-1) - t) / (t * (t - 1))).mean())
 
 
@@ -69,7 +89,8 @@ def effective_rank(x: Float[Tensor, "*b d"]) -> float:
     rows = x.flatten(0, -2)
     if not rows.numel():
         return math.nan
-    rows = rows[:: max(1, len(rows) // TOKENS)][:TOKENS].cpu().double()
+    n = min(TOKENS, len(rows))
+    rows = rows[torch.arange(n, device=rows.device) * len(rows) // n].detach().cpu().double()
     gram = rows @ rows.T if len(rows) < rows.shape[1] else rows.T @ rows
     if not gram.isfinite().all():
         return math.nan  # the solver would not converge
@@ -94,6 +115,6 @@ def growth(first: Float[Tensor, "*b d"], last: Float[Tensor, "*c e"], n_layers: 
     """
     if not (first.numel() and last.numel() and n_layers):
         return math.nan
-    v, grown = (number(x.float().flatten(0, -2).mean(0).norm()) for x in (first, last))
+    v, grown = (number(norm(x.detach().float().flatten(0, -2).mean(0))) for x in (first, last))
     ratio = grown / v if v else math.nan
     return math.log(ratio) / n_layers if ratio > 0 and math.isfinite(ratio) else math.nan

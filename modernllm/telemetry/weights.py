@@ -88,14 +88,16 @@ def near_eps(optimizer: Optimizer, parameters: list[Tensor]) -> Float[Tensor, " 
     """Share of each tensor's second moments with sqrt(v / (1 - b2^t)) < 10 eps, where Adam's step is no longer of the
     size of its rate; NaN where a tensor has none, as under other optimizers.
     """
-    shares = {}
+    shares: dict[Tensor, Tensor] = {}
     for adam in _adams(optimizer):
         for group in adam.param_groups:
-            for p in group["params"]:
-                if "exp_avg_sq" in (state := adam.state.get(p, {})):
-                    corrected = (1 - group["betas"][1] ** state["step"]).sqrt()
-                    near = state["exp_avg_sq"].sqrt() < NEAR_EPS * group["eps"] * corrected
-                    shares[p] = near.float().mean()
+            known = [p for p in group["params"] if "exp_avg_sq" in adam.state.get(p, {})]
+            if not known:
+                continue
+            steps = torch.stack([adam.state[p]["step"] for p in known])
+            edges = (NEAR_EPS * group["eps"]) ** 2 * (1 - group["betas"][1] ** steps)
+            for p, edge in zip(known, edges.unbind(), strict=True):
+                shares[p] = torch.mean(adam.state[p]["exp_avg_sq"] < edge, dtype=torch.float32)
     nothing = torch.full((), math.nan, device=parameters[0].device)
     return torch.stack([shares.get(p, nothing) for p in parameters])
 

@@ -6,8 +6,9 @@ import math
 
 import pytest
 import torch
-from models import CHOICES, LENGTH, VOCAB, close, config, made_fast, tiny, windows
+from models import CHOICES, LENGTH, VOCAB, choices, close, config, made_fast, tiny, windows
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from modernllm.attention.attend import Attend
 from modernllm.attention.explicit import ExplicitAttend, SoftCap
@@ -218,6 +219,77 @@ def test_every_component_can_be_looked_into(choice: str) -> None:
     found = Probe(model, "bf16")(windows(rows=2))
     assert {"probe", "probe_grad_norm", "logits", "stream_rms", "branch_ratio"} <= found.keys()
     assert all(math.isfinite(value) for series in found.values() for value in series.values())
+
+
+NO_MAP = {"deltanet", "linear", "performer", "retention"}
+"""Attentions without a softmax."""
+PLAIN = {"gelu", "gelu_tanh", "leaky_relu", "relu", "relu2", "silu"}
+"""Feed-forwards without a gate."""
+RECTIFIED = {"reglu", "relu", "relu2"}
+MAPS = {"attention_max_logit", "attention_entropy", "attention_sinks"}
+GATES = {"gate_mean", "gate_std", "gate_closed"}
+UNITS = {"units_dead", "units_near_dead"}
+ROUTER = {"router_max_load", "router_idle", "router_load_entropy", "router_entropy"}
+
+
+@pytest.mark.parametrize("choice", choices("attention", "placement", "branch", "block", "activation", "moe", "layers"))
+def test_every_choice_has_the_series_of_what_it_is_made_of(choice: str) -> None:
+    """And no other, a place for each part, and numbers that can be."""
+    group, _, name = choice.partition("=")
+    found, width = probe(made_fast(config(choice)), windows()), 32
+    expected = set(OURS)
+    expected -= MAPS if (group == "attention" and name in NO_MAP) or choice == "layers=hybrid" else set()
+    expected -= GATES if group == "activation" and name in PLAIN else set()
+    expected |= UNITS if group == "activation" and name in RECTIFIED else set()
+    expected |= ROUTER if choice in ("moe=topk", "moe=topk_lossfree", "layers=moe_every") else set()
+    assert found.keys() == expected
+    layers = ["layer.00", "layer.01"]
+    for series in expected & {"stream_rms", "effective_rank", "token_cosine", "stream_kurtosis", "stream_grad_rms"}:
+        assert list(found[series]) == ["start", *layers]
+    sites = ["parallel"] if choice == "block=parallel" else ["attention", "feedforward"]
+    assert list(found["branch_ratio"]) == [f"{layer}.{site}" for layer in layers for site in sites]
+    for series in expected & {"attention_max_logit", "attention_entropy"}:
+        assert list(found[series]) == [f"{layer}.head.0{head}" for layer in layers for head in range(4)]
+    if choice == "layers=moe_every":
+        assert found["router_idle"].keys() == {"layer.01"}
+        assert "layer.00" in found["activation_std"]
+    assert sum(place.startswith("layer.00.shared") for place in found["activation_std"]) == (name == "topk_lossfree")
+    if choice == "branch=rezero":
+        assert set(found["branch_ratio"].values()) == {0.0}
+        assert found["growth"]["activation"] == 0.0
+    shares = {"attention_entropy", "attention_sinks", "gate_closed", *UNITS, "router_idle", "router_load_entropy"}
+    for series in shares & expected:
+        assert all(0 <= value <= 1 + 1e-6 for value in found[series].values()), series
+    for series in ("token_cosine", "stream_cosine"):
+        assert all(-1 <= value <= 1 + 1e-6 for value in found[series].values()), series
+    assert all(1 - 1e-9 <= value <= width + 1e-6 for value in found["effective_rank"].values())
+    assert all(value >= 1 for value in found["stream_kurtosis"].values())
+    assert found["logits"]["log_z_max"] >= found["logits"]["log_z"] >= found["logits"]["mean"]
+
+
+class Layered(nn.Module):
+    """Blocks of other hands, each called so many times."""
+
+    def __init__(self, blocks: list[nn.Module], times: int) -> None:
+        super().__init__()
+        self.table, self.blocks, self.times = nn.Embedding(VOCAB, 16), nn.ModuleList(blocks), times
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.table(tokens)
+        for _ in range(self.times):
+            for block in self.blocks:
+                x = x + checkpoint(block, x, use_reentrant=False)
+        return x @ self.table.weight.T
+
+
+def test_a_stream_through_blocks_that_are_used_again_has_no_depth() -> None:
+    """Universal transformers and ALBERT: of what is called several times a series by layer would tell the last call."""
+    two = [nn.Linear(16, 16), nn.Linear(16, 16)]
+    assert "stream_rms" in probe(_external(Layered(two, times=1)))
+    for module in (Layered(two, times=3), Layered([two[0]] * 4, times=1)):
+        found = probe(_external(module))
+        assert not any(name.startswith(("stream", "effective", "token", "growth")) for name in found)
+        assert {"probe", "probe_grad_norm", "logits"} <= found.keys()
 
 
 @pytest.mark.filterwarnings("ignore")  # theirs

@@ -45,6 +45,26 @@ def test_moments_of_known_numbers() -> None:
     assert massiveness(torch.tensor([0.5, -1.0, 1.0, 1.0, 2000.0])) == 2000.0
 
 
+@pytest.mark.parametrize("size", [1e-30, 1e-18, 1e18, 1e30])
+def test_sizes_whose_squares_are_out_of_range(size: float) -> None:
+    """Gradients that vanish are as small, and their squares 0 in float32."""
+    x, y = drawn(2, 5, 7), drawn(2, 5, 7).flip(1)
+    assert rms(size * x) == pytest.approx(size * rms(x), rel=1e-5)
+    of, whole = moments(size * x), moments(x)
+    scaled = {name: value * (1 if name == "kurtosis" else size) for name, value in whole.items()}
+    assert of == pytest.approx(scaled, rel=1e-4, abs=1e-7 * size)
+    assert cosine(size * x, y) == pytest.approx(cosine(x, y), rel=1e-4)
+    assert pairwise_cosine(size * x) == pytest.approx(pairwise_cosine(x), rel=1e-4)
+    assert growth(size * x, size * 3 * x, 2) == pytest.approx(math.log(3) / 2, rel=1e-4)
+    assert effective_rank(size * x) == pytest.approx(effective_rank(x), rel=1e-4)
+
+
+def test_a_constant_has_no_kurtosis() -> None:
+    """However its mean is rounded."""
+    for value in (0.1, 1e-20, -3e7, 0.0):
+        assert math.isnan(moments(torch.full((7, 999), value))["kurtosis"])
+
+
 def test_cosines() -> None:
     x = drawn(2, 5, 7)
     assert cosine(x, 3 * x) == pytest.approx(1.0)
@@ -60,7 +80,8 @@ def test_effective_rank() -> None:
     assert effective_rank(torch.eye(6)[None]) == pytest.approx(6.0)
     assert effective_rank(drawn(1, 9, 1) * drawn(1, 1, 5)) == pytest.approx(1.0, abs=1e-3)
     x = drawn(2, 300, 8)
-    values = torch.linalg.svdvals(x.flatten(0, 1)[::2][:256].double())
+    spread = [number * 600 // 256 for number in range(256)]
+    values = torch.linalg.svdvals(x.flatten(0, 1)[spread].double())
     shares = values / values.sum()
     assert effective_rank(x) == pytest.approx(math.exp(-float((shares * shares.log()).sum())), rel=1e-6)
 

@@ -85,10 +85,11 @@ def _logits(maps: Maps) -> Float[Tensor, " h"]:
 
 
 def _entropy(maps: Maps) -> Float[Tensor, " h"]:
-    """In units of what an even spread would have; a sink's share is left out."""
-    among = maps.weights / maps.weights.sum(-1, keepdim=True)
-    n_keys = maps.seen.sum(-1).expand(among.shape[:-1])
-    choosing = n_keys > 1
+    """In units of what an even spread would have; a sink's share is left out, and a query of which it takes all."""
+    total = maps.weights.sum(-1)
+    among = maps.weights / total.where(total > 0, 1.0)[..., None]
+    n_keys = maps.seen.sum(-1).expand(total.shape)
+    choosing = (n_keys > 1) & ~(total == 0)
     share = torch.special.entr(among).sum(-1) / n_keys.clamp_min(2).log()
     return share.masked_fill(~choosing, 0.0).sum((0, 2)) / choosing.sum((0, 2))
 

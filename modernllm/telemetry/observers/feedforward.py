@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -14,13 +15,15 @@ from modernllm.telemetry.statistics import moments, number
 RECTIFIERS = (nn.ReLU, nn.ReLU6, SquaredReLU)
 """Zero below zero: only their units can die."""
 NEAR_DEAD = 1e-3
+ENOUGH = 32
+"""Tokens: a unit that half of all tokens turn on is off for so many with a chance of 2^-32."""
 CLOSED = 1e-2
 
 
 class FeedForwards:
-    """What reaches W_out in each feed-forward: mean, std, kurtosis and largest entry; where `act` is a rectifier, the
-    shares of units that no token turned on (`dead`, max u <= 0) and that fewer than 1 in 1000 did (`near_dead`, the
-    dead included).
+    """What reaches W_out in each feed-forward: mean, std, kurtosis and largest entry; of rectifiers, whosever they are,
+    the shares of units that no token turned on (`dead`, max u <= 0) and that fewer than 1 in 1000 did (`near_dead`, the
+    dead included). An expert that fewer than ENOUGH tokens came to is told nothing of: its units had no chance.
     """
 
     def __init__(self) -> None:
@@ -32,8 +35,8 @@ class FeedForwards:
             if {"act", "up", "out"} <= parts.keys():
                 place = layers.place(path)
                 yield parts["out"].register_forward_pre_hook(self._hidden(place))
-                if isinstance(parts["act"], RECTIFIERS):
-                    yield parts["act"].register_forward_pre_hook(self._units(place))
+            if isinstance(owner, RECTIFIERS):
+                yield owner.register_forward_pre_hook(self._units(layers.place(path)))
 
     def _hidden(self, place: str):
         def hook(module: nn.Module, args: tuple[Tensor]) -> None:
@@ -43,8 +46,10 @@ class FeedForwards:
 
     def _units(self, place: str):
         def hook(module: nn.Module, args: tuple[Tensor]) -> None:
-            (u,) = args
-            if u.numel():
+            u = args[0]
+            if place in self.found.get("units_dead", {}):  # one module for several layers: of which, nobody can tell
+                self._add("units", place, {"dead": math.nan, "near_dead": math.nan})
+            elif u.ndim > 1 and u[..., :1].numel() >= ENOUGH:
                 on = (u.detach() > 0).flatten(0, -2).float().mean(0)
                 shares = {"dead": (on == 0).float().mean(), "near_dead": (on < NEAR_DEAD).float().mean()}
                 self._add("units", place, {name: number(share) for name, share in shares.items()})

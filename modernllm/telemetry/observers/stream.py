@@ -15,13 +15,16 @@ from modernllm.telemetry.statistics import cosine, effective_rank, growth, massi
 
 class Stream:
     """The residual stream after each block: RMS, cos(x_l, x_{l+1}), effective rank, mean cosine of two tokens, largest
-    entry over the median and kurtosis; `growth` over the depth; and RMS(branch) / RMS(stream) where they meet.
+    entry over the median and kurtosis; `growth` over the depth; and RMS(branch) / RMS(stream) of each sublayer, with
+    the stream as it comes in, before any norm or factor of its placement.
 
-    A block's series stand for what it gives; the input of the first is `start`.
+    A block's series stand for what it gives; the input of the first is `start`. Of ResiDual's two streams they are of
+    the one that sublayers read.
     """
 
     def __init__(self) -> None:
         self.states: dict[str, Tensor] = {}
+        self.repeated = False
         self.ratios: dict[str, float] = {}
 
     def attach(self, model: nn.Module, layers: Layers) -> Iterator[RemovableHandle]:
@@ -32,7 +35,8 @@ class Stream:
             yield block.register_forward_hook(self._gives(layers.name(number)))
         for path, module in model.named_modules():
             if isinstance(module, Placement):
-                yield from self._meets(module, f"{layers.place(path)}.{path.rpartition('.')[2]}")
+                joins, _, site = path.rpartition(".")
+                yield from self._meets(module, f"{layers.place(joins)}.{site}")
 
     def _sees(self, place: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -45,7 +49,12 @@ class Stream:
 
     def _keep(self, place: str, value: Any) -> None:
         x = first_tensor(value)
-        if x is not None and x.is_floating_point() and x.ndim == 3:
+        if x is None or not x.is_floating_point() or x.ndim != 3:
+            return
+        if place in self.states or self.repeated:  # blocks that are called again and again have no depth of their own
+            self.repeated = True
+            self.states.clear()
+        else:
             self.states[place] = x
 
     def _meets(self, join: Placement, place: str) -> Iterator[RemovableHandle]:
