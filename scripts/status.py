@@ -12,9 +12,10 @@ import rich.console
 from rich.table import Table
 from rich.text import Text
 
+from modernllm.runs.plans import intents_in
 from modernllm.runs.progress import progress
 from modernllm.runs.record import read_config
-from modernllm.runs.studies import Entry, damage, others_in, runs_in, studies_in
+from modernllm.runs.studies import Entry, damage, others_in, planned_in, runs_in, studies_in
 from modernllm.scripting import main
 
 
@@ -30,8 +31,9 @@ def status(study: str = "", /, *, out: str = "runs") -> int:
     folder = Path(out).expanduser() / study
     folder = folder if folder.is_dir() else Path(study).expanduser()
     entries = runs_in(folder)
-    console.print(one_study(entries))
-    for line in (count(entries), *remarks(folder, entries)):
+    every = [*entries, *planned_in(folder)]
+    console.print(one_study(every))
+    for line in (count(every), *remarks(folder, entries)):
         console.print(line, markup=False, emoji=False, soft_wrap=True)
     return 0
 
@@ -39,7 +41,7 @@ def status(study: str = "", /, *, out: str = "runs") -> int:
 def all_studies(folders: list[Path]) -> Table:
     table = Table("study", "runs", "how they stand", "last change", show_edge=False, pad_edge=False)
     for folder in folders:
-        entries = runs_in(folder)
+        entries = [*runs_in(folder), *planned_in(folder)]
         last = max((changed(entry) for entry in entries), default=0.0)
         table.add_row(Text(folder.name), str(len(entries)), count(entries).partition(": ")[2], ago(last))
     return table
@@ -74,6 +76,7 @@ def remarks(folder: Path, entries: list[Entry]) -> Iterator[str]:
         yield from (f"    {name}: {why}" for name, why in damaged)
     if others := [path.name for path in others_in(folder)]:
         yield f"! {len(others)} no run: {', '.join(others)}"
+    yield from (f"! {why}" for why in intents_in(folder)[1])
 
 
 def detail(entry: Entry) -> str:

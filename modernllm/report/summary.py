@@ -20,10 +20,11 @@ SHOWN = (
 def opening(identity: dict[str, Any], config: dict[str, Any], data: TokenizedCorpus) -> Iterator[str]:
     """The run in a few lines: what it is, on what text, and what was asked for in vain."""
     shape, trainer, choices = config["model"], config["trainer"], identity["choices"]
+    ranks = f" in {trainer['ranks']} ranks" if trainer["ranks"] > 1 else ""
     yield (
         f"{choices['size']}: {identity['parameters']['total']:,} parameters, {shape['n_layers']} layers of width "
         f"{shape['dim']}, {trainer['steps']} steps of {trainer['batch_size']} x {shape['context_length']} tokens "
-        f"on {identity['device']}"
+        f"on {identity['device']}{ranks}"
     )
     yield " ".join(f"{group}={choices[group]}" for group in SHOWN if group in choices)
     text = identity["text"]

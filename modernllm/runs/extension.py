@@ -62,6 +62,8 @@ def extend(folder: str, composed: Mapping[str, Any], overrides: Mapping[str, str
         given = f"{', '.join(changed)} cannot change" if changed else "trainer.steps=... is missing"
         raise ValueError(f"resume={folder} gives the run there more steps: {given}")
     config = deepcopy(origin.config)
+    # a run of before there was another list of windows, or another rank
+    config["trainer"] = {"held_out": "evaluation", "ranks": 1} | config["trainer"]
     for key in overrides:
         section, _, name = key.partition(".")
         if section in WATCHING or not name:

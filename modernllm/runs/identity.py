@@ -9,12 +9,16 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-RUN_LEVEL = ("micro_batch", "threads", "deterministic", "compile", "eval_every", "checkpoint_every", "keep", "profile")
-"""Trainer keys that do not change what is learned."""
+SECTIONS = ("model", "init", "optimizer", "schedule", "trainer", "data", "tokenizer")
+"""Of a configuration: those that decide what a run learns."""
+RUN_LEVEL = ("micro_batch", "threads", "deterministic", "compile", "eval_every", "checkpoint_every", "keep", "profile",
+             "held_out", "ranks")  # fmt: skip
+"""Trainer keys that do not change what is learned; what is measured on is known by its hash."""
 WATCHING = ("logger", "telemetry")
 """Groups that say how a run is watched."""
 NAMELESS = (*WATCHING, "trainer", "sweep", "executor")
@@ -83,6 +87,15 @@ def run_name(
     return f"{safe}-s{seed}-{config_hash[:10]}"
 
 
+@cache
+def source() -> str:
+    """SHA-256 of the files of this package, as they were when this process first asked."""
+    package, found = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        found.update(f"{path.relative_to(package)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return found.hexdigest()
+
+
 def code_state() -> dict[str, Any]:
     """Commit and whether the working tree differs from it, of the source that runs; None outside a checkout."""
 
@@ -114,5 +127,6 @@ def environment() -> dict[str, Any]:
         "versions": {"python": platform.python_version()} | {name: installed(name) for name in packages},
         "machine": {"system": platform.platform(), "processor": platform.machine(), "cores": os.cpu_count()},
         "code": code_state(),
+        "source": source(),
         "command": sys.argv[1:],
     }

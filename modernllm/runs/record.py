@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import nn
 
 from modernllm import checkpoint
 from modernllm.runs.directory import RunDirectory, read_json
+from modernllm.runs.identity import SECTIONS
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,8 @@ def read_config(path: Path) -> dict[str, Any]:
         config = yaml.load(path.read_text(encoding="utf-8"), Loader=SAFE)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from None
-    sections = ("model", "init", "optimizer", "schedule", "trainer", "data", "tokenizer")
-    if not isinstance(config, dict) or not all(isinstance(config.get(name), dict) for name in sections):
-        raise ValueError(f"{path} is no configuration of a run: it needs {', '.join(sections)}")
+    if not isinstance(config, dict) or not all(isinstance(config.get(name), dict) for name in SECTIONS):
+        raise ValueError(f"{path} is no configuration of a run: it needs {', '.join(SECTIONS)}")
     return config
 
 
@@ -106,6 +106,12 @@ def load_run(path: str | Path) -> Run:
     """Read a run folder. FileNotFoundError, naming the folder, if it is none; ValueError, naming the file, if it is
     damaged.
     """
+    run = load_result(path)
+    return replace(run, telemetry=RunDirectory(run.path).telemetry_rows())
+
+
+def load_result(path: str | Path) -> Run:
+    """The same without its telemetry, which is nearly all that there is to read. Errors of `load_run`."""
     path = Path(path).expanduser()
     missing = [name for name in ("config.yaml", "run.json", "status.json") if not (path / name).exists()]
     if missing:
@@ -121,5 +127,4 @@ def load_run(path: str | Path) -> Run:
         metrics=metrics,
         events=events,
         status=RunDirectory(path).status(),
-        telemetry=RunDirectory(path).telemetry_rows(),
     )

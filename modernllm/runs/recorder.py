@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from modernllm.logger import Logger
+from torch import nn
+
+from modernllm import checkpoint
+from modernllm.logger import Logger, mirrored
 from modernllm.report.console import Console
 from modernllm.runs.directory import RunDirectory
 
@@ -24,11 +26,8 @@ class Recorder:
         self._tell(row["step"])
 
     def telemetry(self, row: dict[str, Any]) -> None:
-        """Of layers; what is of single tensors stays in the directory, and so does a number that is not finite, since a
-        tracker would keep it as the last.
-        """
         self.directory.telemetry(row)
-        self.logger.log(_finite({key: value for key, value in row.items() if key != "tensors"}))
+        self.logger.log(mirrored.telemetry(row))
 
     def evaluation(self, row: dict[str, Any]) -> None:
         self.directory.metrics(row)
@@ -47,6 +46,15 @@ class Recorder:
             self.console.note(problem)
         self._told = len(self.logger.problems)
 
+    def weights(self, name: str, model: nn.Module) -> None:
+        """The weights by themselves, for other programs."""
+        checkpoint.save_weights(self.directory.checkpoints / f"{name}.safetensors", model)
+
+    def checkpoint(self, step: int, content: dict[str, Any], keep: int) -> None:
+        """What to go on from, once the steps that it stands for are on the disk."""
+        self.directory.sync()
+        checkpoint.save(self.directory.checkpoints, step, content, keep)
+
     def rewind(self, step: int) -> bool:
         """Forget what was recorded after `step`; whether anything had been recorded at all."""
         was_there = (self.directory.path / "metrics.jsonl").exists()
@@ -59,10 +67,25 @@ class Recorder:
         self._tell(summary.get("step", 0))
 
 
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    found = {key: _finite(value) if isinstance(value, dict) else value for key, value in values.items()}
-    return {key: value for key, value in found.items() if value != {} and not _is_sick(value)}
+class Unrecorded(Recorder):
+    """On every rank but the first, which records what they do together: the folder is read and nothing is written."""
 
+    def __init__(self, directory: RunDirectory):
+        self.directory = directory
 
-def _is_sick(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
+    def step(self, row: dict[str, Any]) -> None: ...
+
+    def telemetry(self, row: dict[str, Any]) -> None: ...
+
+    def evaluation(self, row: dict[str, Any]) -> None: ...
+
+    def event(self, kind: str, step: int, message: str, **details: Any) -> None: ...
+
+    def weights(self, name: str, model: nn.Module) -> None: ...
+
+    def checkpoint(self, step: int, content: dict[str, Any], keep: int) -> None: ...
+
+    def rewind(self, step: int) -> bool:
+        return False
+
+    def finish(self, summary: dict[str, Any], failed: bool) -> None: ...

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from modernllm.runs.directory import RunDirectory
+from modernllm.runs.plans import intents_in
 from modernllm.runs.progress import progress
 from modernllm.runs.record import read_identity
 
@@ -37,6 +38,13 @@ def runs_in(study: Path) -> list[Entry]:
     if not study.is_dir():
         raise FileNotFoundError(f"{study}: no such folder; a study is a folder of runs, as runs/default")
     return [Entry(path, RunDirectory(path).status()) for path in sorted(study.iterdir()) if is_run(path)]
+
+
+def planned_in(study: Path) -> list[Entry]:
+    """Runs that sweeps planned and of which there is no folder, each once."""
+    intents, _ = intents_in(study)
+    names = dict.fromkeys(run.run_id for intent in intents for run in intent.runs)
+    return [Entry(study / name, {"status": "planned"}) for name in names if not (study / name).exists()]
 
 
 def others_in(study: Path) -> list[Path]:

@@ -17,7 +17,7 @@ STATES = {"sgd": 1, "lion": 1}
 """Numbers that an optimizer keeps for each parameter, where it is not Adam's two."""
 
 
-def estimate(plan: Plan, places: Sequence[int | None]) -> Iterator[str]:
+def estimate(plan: Plan, places: Sequence[Any]) -> Iterator[str]:
     """Tokens, time with so many runs at once, and disk of what is to be run, in lines."""
     runs = plan.todo
     if not runs:
@@ -32,7 +32,9 @@ def estimate(plan: Plan, places: Sequence[int | None]) -> Iterator[str]:
 
 
 def durations(runs: Sequence[Planned]) -> list[float]:
-    """Seconds of each run by itself, without its start: its tokens times seconds per token of its kind."""
+    """Seconds of each run by itself, without its start: its tokens times seconds per token of its kind, in a share of
+    the time where ranks share the work.
+    """
     kinds: dict[str, Planned] = {}
     for run in runs:
         kinds.setdefault(_kind(run), run)
@@ -40,7 +42,7 @@ def durations(runs: Sequence[Planned]) -> list[float]:
     timed = {kind: seconds_per_token(run) for kind, run in list(kinds.items())[:MEASURED]}
     rates = sorted(seconds / flops[kind] for kind, seconds in timed.items())
     per_token = {kind: rates[len(rates) // 2] * each for kind, each in flops.items()} | timed
-    return [(run.tokens + _evaluated(run) / 3) * per_token[_kind(run)] for run in runs]
+    return [(run.tokens + _evaluated(run) / 3) * per_token[_kind(run)] / run.config["trainer"]["ranks"] for run in runs]
 
 
 @cache

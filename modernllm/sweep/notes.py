@@ -100,7 +100,7 @@ def _commit(run: Path) -> str:
 
 def other_text(plan: Plan) -> Iterator[str]:
     """Runs in the study whose text was asked for in the same words and was another one."""
-    planned = {_text(run.asked.choices, run.asked.overrides): run.corpus for run in plan.unique}
+    planned = {_text(run.asked.choices, run.asked.overrides): run.text["corpus"] for run in plan.unique}
     for study in dict.fromkeys(run.path.parent for run in plan.unique):
         found = 0
         for path in study.glob("*/run.json"):

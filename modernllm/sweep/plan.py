@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from modernllm.config.errors import ConfigError
 from modernllm.report.varying import varying
+from modernllm.runs.plans import Intended, write_intent
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,7 +27,8 @@ class Planned:
     asked: Asked = field(repr=False)
     run_id: str
     path: Path
-    corpus: str
+    text: dict[str, str]
+    """Hashes of corpus, tokenizer and validation windows."""
     dead: dict[str, str]
     """Group -> the choice that nothing reads."""
 
@@ -38,6 +40,20 @@ class Planned:
     @property
     def words(self) -> str:
         return " ".join(f"{key}={value}" for key, value in self.asked.overrides.items()) or "default"
+
+    @property
+    def intended(self) -> Intended:
+        """As it is written down before it is started."""
+        asked = self.asked
+        identity = {
+            "run_id": self.run_id,
+            "choices": dict(asked.choices),
+            "overrides": dict(asked.overrides),
+            "dead_switches": dict(self.dead),
+            "origin": dict(asked.origin),
+            **self.text,
+        }
+        return Intended(self.run_id, self.config, identity)
 
 
 class Planner:
@@ -55,20 +71,21 @@ class Planner:
 
         config, meant, extension = intend(cfg, asked)
         device = settle(config)
-        text = self._text(config)
+        text = self.text(config)
         dead = self._build(config, text)
         run_id, _ = name_run(config, meant, text, device, dead)
         path = Path(config["out"]) / config["study"] / run_id
         named = {group: meant.choices[group] for group in dead}
         given = resolve(cfg) if extension else config  # what is run must have the seed that was drawn here
-        return Planned(given, asked, run_id, path, text.hashes["corpus"], named)
+        return Planned(given, asked, run_id, path, text.hashes, named)
 
-    def _text(self, config: dict[str, Any]) -> Text:
+    def text(self, config: dict[str, Any]) -> Text:
+        """What a run reads. ValueError where there is too little of it."""
         from modernllm.preparation import read_text
 
         model, trainer = config["model"], config["trainer"]
         key = _key([config["data"], config["tokenizer"], config["cache"], model["vocab_size"],
-                    model["context_length"], trainer["validation_tokens"]])  # fmt: skip
+                    model["context_length"], trainer["validation_tokens"], trainer["held_out"]])  # fmt: skip
         if key not in self._texts:
             self._texts[key] = read_text(config)
         text = self._texts[key]
@@ -146,6 +163,15 @@ class Plan:
     def todo(self) -> list[Planned]:
         done = {run.path for run in self.done}
         return [run for run in self.unique if run.path not in done]
+
+    def keep(self, command: Sequence[str]) -> None:
+        """Write down in each study what is meant to be there, but for runs that go on with another one."""
+        studies: dict[Path, list[Intended]] = {}
+        for run in self.unique:
+            if not run.config.get("resume"):
+                studies.setdefault(run.path.parent, []).append(run.intended)
+        for study, runs in studies.items():
+            write_intent(study, command, runs)
 
 
 def make_plan(jobs: Sequence[tuple[Any, Asked]], retry: bool, overwrite: bool) -> Plan:

@@ -13,8 +13,12 @@ import numpy as np
 import yaml
 from models import config
 
+from modernllm.claims.claim import Claim
+from modernllm.claims.ledger import Ledger
+from modernllm.claims.rules import Superiority
 from modernllm.runs.directory import to_json
 from modernllm.runs.identity import digest
+from modernllm.runs.plans import KNOWN, Intended, write_intent
 
 STEPS = 40
 UNIGRAM, INITIAL = 3.3, 6.0
@@ -88,6 +92,7 @@ def fabricate(
         "tokens_per_s": 10_000.0,
         "clipped_share": 0.5,
         "skipped_steps": 0,
+        "progress": 0.1,
         "val_loss": loss,
         "time": 1.0,
     }
@@ -137,3 +142,46 @@ def _telemetry(steps: int, layers: int) -> list[dict[str, Any]]:
     stream = {"start": 1.0, **{name: 1.0 + number for number, name in enumerate(names)}}
     probe = {"step": steps, "stream_rms": stream, "attention_entropy": heads, "attention_max_logit": heads}
     return [*rows, probe]
+
+
+def plan(study: Path, *runs: Path, command: tuple[str, ...] = ("placement=pre,post",)) -> Path:
+    """The file that the sweep of these runs leaves."""
+    intended = []
+    for run in runs:
+        made = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+        identity = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        known = {key: identity[key] for key in (*KNOWN, "origin")}
+        intended.append(Intended(run.name, made, known))
+    return write_intent(study, command, intended).path
+
+
+CLAIM: dict[str, Any] = {
+    "name": "norms", "claim": "Pre-Norm <b>beats</b> Post-Norm", "source": "nobody, 2026", "kind": "superiority",
+    "tier": "cpu", "minutes": 1, "base": ["size=nano"], "arms": {"pre": ["placement=pre"], "post": ["placement=post"]},
+    "contrasts": {"pre against post": {"variant": "pre", "reference": "post"}}, "lrs": [1e-3, 3e-3, 1e-2],
+    "seeds": {"tuning": [100], "evaluation": [0, 1, 2]}, "margin": 0.02,
+}  # fmt: skip
+
+
+def heard(out: Path) -> Path:
+    """The folder of a claim with all its runs but one, and its verdict."""
+    studied, folder = out / "claim-norms", out / "verdicts" / "claim-norms"
+    for arm, loss in (("pre", 2.0), ("post", 2.2)):
+        origin = {"claim": "norms", "cell": "main", "arm": arm}
+        for lr in CLAIM["lrs"]:
+            fabricate(studied, placement=arm, lr=lr, seed=100, loss=loss + abs(lr - 3e-3), origin=origin)
+        for seed in range(3 if arm == "pre" else 2):
+            fabricate(studied, placement=arm, lr=3e-3, seed=seed, loss=loss + seed / 100, origin=origin)
+    Ledger(folder / "ledger.jsonl").freeze(Claim(**CLAIM))
+    judged = Superiority(0.02).judge(np.array([-0.2, -0.21, -0.19]), level=0.95).to_json()
+    choice = {"lr": 3e-3, "interior": True, "grid": CLAIM["lrs"], "losses": [2.1, 2.0, 2.1]}
+    finding = {"contrast": "pre against post", "seeds": [0, 1, 2], "judgement": judged, "p_holm": 0.01,
+               "choices": {"pre": choice, "post": choice}, "outcomes": {}, "mcnemar_p": None, "beside": {}}  # fmt: skip
+    cell = {"name": "main", "main": True, "verdict": "supported", "scope": {}, "capped": [], "findings": [finding]}
+    verdict = {"verdict": "supported", "statement": CLAIM["claim"], "reason": "supported in main", "void": None,
+               "scope": {"width": "64"}, "second_init": "not run", "cells": [cell]}  # fmt: skip
+    (folder / "verdict.json").write_text(json.dumps(verdict), encoding="utf-8")
+    check = {"name": "future", "passed": True, "sentence": "no arm sees it", "details": {}}
+    passed = {"main": {"passed": True, "hash": "abc", "checks": [check], "warnings": ["clipped <often>"]}}
+    (folder / "certificate.json").write_text(json.dumps(passed), encoding="utf-8")
+    return folder

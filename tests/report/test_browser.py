@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabricated import fabricate
+from fabricated import fabricate, heard, plan
 
 from modernllm.report.page.comparison import compare
 from modernllm.report.page.page import page
+from modernllm.report.page.report import report
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e '.[test]'")
 CHROMIUM = shutil.which("chromium")
@@ -70,16 +71,26 @@ def browser() -> Iterator[Any]:
         context.close()
 
 
-@pytest.fixture(scope="module")
-def tab(browser: Any, written: Path) -> Any:
-    """The drawn page, and what was complained of or asked for."""
+def quiet(browser: Any) -> tuple[Any, list[str]]:
+    """A tab, and what is complained of or asked for in it."""
     tab, complaints = browser.new_page(), []
     tab.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
     tab.on("pageerror", lambda error: complaints.append(str(error)))
     tab.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
     tab.emulate_media(color_scheme="light")
+    return tab, complaints
+
+
+def show(tab: Any, written: Path) -> None:
     tab.goto(written.as_uri())
     tab.wait_for_selector("html[data-ready]", state="attached")
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Any, written: Path) -> Any:
+    """The drawn page."""
+    tab, complaints = quiet(browser)
+    show(tab, written)
     return tab, complaints
 
 
@@ -194,10 +205,100 @@ def test_a_figure_saves_its_numbers_and_pictures(opened: Any) -> None:
         assert Path(download.value.path()).stat().st_size > 300
 
 
+def test_on_paper_it_is_white_and_nothing_is_cut_off(opened: Any) -> None:
+    opened.emulate_media(color_scheme="dark")
+    before = opened.evaluate("document.getElementById('pairs')._fullLayout.width")
+    opened.emulate_media(media="print", color_scheme="dark")
+    opened.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert opened.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert opened.evaluate("document.getElementById('lr')._fullLayout.font.color") == "#16202e"
+    wide = opened.evaluate(
+        "[...document.querySelectorAll('.main-svg, #arms')].map(e => e.getBoundingClientRect().width)"
+    )
+    assert len(wide) > 10
+    assert max(wide) <= 701
+    assert not opened.locator(".controls").first.is_visible()
+    picture(opened, "paper")
+    opened.emulate_media(media="screen", color_scheme="light")
+    opened.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert opened.evaluate("document.getElementById('pairs')._fullLayout.width") == before > 701
+
+
 def test_a_phone_scrolls_only_downwards(opened: Any) -> None:
     opened.set_viewport_size({"width": 390, "height": 844})
     opened.wait_for_timeout(300)
     wide, seen = opened.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert wide <= seen
+    widths = "page.plots.map(({ div }) => div._fullLayout.width)"
+    opened.wait_for_function(f"Math.max(...{widths}) < 390", timeout=9000)
     picture(opened, "phone")
     opened.set_viewport_size({"width": 1240, "height": 900})
+    opened.wait_for_function(f"Math.min(...{widths}) > 390", timeout=9000)
+
+
+def test_two_texts_are_two_rankings_and_a_lost_run_is_named(browser: Any, tmp_path: Path) -> None:
+    study, runs = tmp_path / "s", []
+    for text, base in (("stdlib", 2.0), ("other", 1.0)):
+        for placement, more in (("pre", 0.3), ("post", 0.1)):
+            for seed in range(2):
+                identity = {"corpus": text * 8, "choices": {"size": "nano", "placement": placement, "data": text}}
+                loss = base + more + seed / 50
+                runs.append(fabricate(study, placement=placement, seed=seed, loss=loss, identity=identity, layers=2))
+    plan(study, *runs)
+    shutil.rmtree(runs[0])
+    (tmp_path / "page.html").write_text(page(compare([str(study)])), encoding="utf-8")
+    tab, complaints = quiet(browser)
+    show(tab, tmp_path / "page.html")
+
+    box = tab.locator("#problems").inner_text()
+    assert "1 run does not count: 1 missing" in box
+    assert "learning rate 0.003, seed 0: planned, no run" in box
+    assert "python train.py -m placement=pre,post makes 1 of them" in box
+    heads = tab.locator("#arms tr.group").all_inner_texts()
+    assert sorted(heads) == ["other", "stdlib"]
+
+    def bodies() -> list[list[str]]:
+        return tab.evaluate(
+            "[...document.querySelectorAll('#arms tbody')].map(b => [...b.rows].map(r => r.cells[0].innerText.trim()))"
+        )
+
+    assert [body[0] for body in bodies()] == heads
+    assert all(body[1].startswith("post") for body in bodies())  # the better one
+    loss = tab.locator("#arms thead button", has_text="loss")
+    loss.click()
+    loss.click()
+    assert [body[0] for body in bodies()] == heads  # sorted each by itself
+    assert all(body[1].startswith("pre") for body in bodies())
+
+    def names(figure: str) -> set[str]:
+        return set(tab.evaluate(f"document.getElementById('{figure}')._fullData.map(t => t.name)"))
+
+    for figure in ("curves", "gradients", "depth-stream_rms"):
+        assert all(heads[0] in name for name in names(figure))
+    tab.locator("#among").select_option("1")
+    for figure in ("curves", "gradients", "depth-stream_rms"):
+        assert all(heads[1] in name for name in names(figure))
+    tab.locator("#among").select_option("")
+    assert len(names("depth-stream_rms")) == 4
+    picture(tab, "two-texts")
+    assert complaints == []
+    tab.close()
+
+
+def test_a_gallery_leads_to_its_claims_and_back(browser: Any, tmp_path: Path) -> None:
+    found = report([str(heard(tmp_path / "runs").parent)], by=[], x="step", format="html", root=tmp_path, name="all")
+    for name, text in {"all.html": found.text, **found.beside}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    tab, complaints = quiet(browser)
+    show(tab, tmp_path / "all.html")
+    picture(tab, "gallery")
+    tab.locator(".gallery h2 a").click()
+    tab.wait_for_selector("html[data-ready]", state="attached")
+    assert tab.url.endswith("/all-claim-norms.html")
+    assert tab.locator("#verdict").is_visible()
+    assert "post, learning rate 0.003, seed 2: no run" in tab.locator("#problems").inner_text()
+    picture(tab, "claim")
+    tab.get_by_role("link", name="all claims").click()
+    assert tab.url.endswith("/all.html")
+    assert complaints == []
+    tab.close()

@@ -23,7 +23,7 @@ def planned(folder: Path, steps: int = 10, **overrides: str) -> Planned:
     config: dict[str, Any] = {"trainer": {"steps": steps, "batch_size": 4}, "model": {"context_length": 32}}
     name = "-".join(overrides.values())
     asked = Asked({}, {}, {"size": "nano", **overrides})
-    return Planned(config, asked, name, folder / name, "c", {})
+    return Planned(config, asked, name, folder / name, {}, {})
 
 
 def at_step(run: Planned, step: int, loss: float = 2.5) -> None:

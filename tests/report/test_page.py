@@ -12,18 +12,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fabricated import fabricate
+from fabricated import CLAIM, STEPS, fabricate, heard, plan
+from models import SIZES
 from scipy import stats
 
 from modernllm.report.page.arms import differing
+from modernllm.report.page.claim_report import court_of
 from modernllm.report.page.comparison import Comparison, compare
 from modernllm.report.page.curve import thinned
 from modernllm.report.page.curves import curves
 from modernllm.report.page.figures import colours, learning_rates, regime_map
 from modernllm.report.page.formats import FORMATS
 from modernllm.report.page.markup import data, tag
-from modernllm.report.page.page import page
-from modernllm.report.page.report import report
+from modernllm.report.page.page import among, page
+from modernllm.report.page.report import of_court, report
 from modernllm.scripting import Misuse, parse
 
 RATES = (1e-3, 3e-3, 1e-2)
@@ -109,6 +111,21 @@ def test_by_pools_what_it_does_not_name(study: Path) -> None:
         of(study, "placment")
 
 
+def test_why_names_what_telemetry_shows_in_the_worse_arm_alone(tmp_path: Path) -> None:
+    for seed in range(3):
+        fabricate(tmp_path / "s", seed=seed, loss=2.0 + seed / 50)
+        stalled = {"outcome": "stalled", "layers": 6} if seed else {"outcome": "ok"}
+        fabricate(tmp_path / "s", seed=seed, loss=3.0 + seed / 60, placement="post", **stalled)
+    (answer,) = of(tmp_path / "s").answers
+    assert answer.headline == "pre is better than post by 0.997 nats"
+    assert answer.why[0] == "post: 2 of 3 runs did not learn (2 stalled), at learning rate 0.003."
+    (sign,) = [words for words in answer.why if "gradients" in words]
+    assert sign == (
+        "post: gradients explode towards the input in 2 of 2 failed runs, not in pre (at learning rate 0.003, "
+        "seed 1: 1 at the first layer, 1e-05 at the last)."
+    )
+
+
 # --- what must not be ranked
 
 
@@ -170,7 +187,7 @@ def test_planned_present_and_usable_add_up(study: Path) -> None:
         f"{runs[3].name}: 2 steps stand twice",
         f"{runs[4].name}: 2 of 40 steps are missing",
         f"{runs[5].name}: damaged: its config_hash 0000000000",
-        "failed: told",
+        "failed at step 40 of 40: told",
         "copied: damaged: it is the record of",
         "notes.txt: no run",
         "pre, learning rate 0.001, seed",
@@ -198,6 +215,73 @@ def test_a_study_of_damaged_runs_says_so(tmp_path: Path) -> None:
 def test_a_word_that_leads_nowhere_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere: no such study"):
         compare(["nowhere"], out=tmp_path)
+
+
+def test_what_was_planned_and_is_not_there_counts_in_its_arm(study: Path) -> None:
+    runs = sorted(study.iterdir())
+    kept = plan(study, *runs, fabricate(study, placement="gone", seed=0, loss=2.0))
+    post = next(run for run in runs if "post" in run.name)
+    for run in (post, *study.glob("*gone*")):
+        shutil.rmtree(run)
+    damaged = next(run for run in runs if "pre" in run.name)
+    (damaged / "run.json").write_text("{", encoding="utf-8")
+    fabricate(study, placement="post", seed=7, loss=2.4)  # by hand, and no other arm owes this seed
+
+    found = of(study)
+    assert found.count.line == (
+        "20 planned = 18 present + 2 missing; 18 present = 17 usable + 0 without a result + 1 unreadable"
+    )
+    assert {arm.label: (len(arm.usable), arm.planned) for arm in found.arms} == {
+        "pre": (8, 9), "post": (9, 10), "gone": (0, 1),
+    }  # fmt: skip
+    assert found.arms[0].outcomes["unreadable"] == 1
+    assert found.arms[1].outcomes["missing"] == 1
+    lost = json.loads((kept).read_text(encoding="utf-8"))["runs"]
+    (rate, seed) = next((e["config"]["optimizer"]["lr"], e["config"]["seed"]) for e in lost if e["run_id"] == post.name)
+    assert f"post, learning rate {rate:g}, seed {seed}: planned, no run" in found.problems
+    assert "gone, learning rate 0.003, seed 0: planned, no run" in found.problems
+    assert found.ways_out == (
+        "python train.py -m placement=pre,post makes 2 of them, or goes on with them; to forget that plan delete "
+        f"{kept}.",
+    )
+    written = page(found)
+    assert "3 runs do not count: 1 unreadable, 2 missing" in written
+    assert ">8/9<" in written
+    (regimes,) = regime_map(found.rankings).data
+    assert regimes["text"][regimes["y"].index("gone")] == ["", "1 missing", ""]
+    kept.unlink()
+    assert of(study).count.missing == 4 + 3  # without it, of 12 an arm: seed 7 stands in one, so it is expected in both
+
+
+def test_a_study_with_nothing_but_a_plan(study: Path, tmp_path: Path) -> None:
+    runs = sorted(study.iterdir())
+    plan(tmp_path / "new", *runs)
+    found = of(tmp_path / "new")
+    assert found.answers[0].headline == "No run has a result yet"
+    assert found.count.missing == found.count.planned == 18
+    assert [FORMATS[name](found) for name in FORMATS]
+    assert "18 runs do not count: 18 missing" in page(found)
+    (tmp_path / ".plans" / "new" / "x.json").write_text("[", encoding="utf-8")
+    assert any("x.json is damaged" in words for words in of(tmp_path / "new").problems)
+
+
+def test_a_lost_run_does_not_move_the_best_rate(study: Path) -> None:
+    """Else a killed run would take its rate out of the choice."""
+    best = [run for run in study.iterdir() if "-pre-s2" in run.name]
+    lost = next(run for run in best if "lr: 0.003" in (run / "config.yaml").read_text(encoding="utf-8"))
+    shutil.rmtree(lost)
+    standing = of(study).standings[0]
+    assert standing.choice.lr == 3e-3
+    assert standing.choice.grid == RATES
+    assert standing.losses == dict(enumerate(PRE[3e-3][:2]))
+    assert standing.choice.losses == pytest.approx([np.mean(PRE[lr][:2]) for lr in RATES])  # seeds that all rates have
+
+
+def test_rates_that_share_no_seed_are_chosen_by_their_own(tmp_path: Path) -> None:
+    for seed, (lr, loss) in enumerate([(1e-3, 2.4), (3e-3, 2.1), (1e-2, 2.2)]):  # as a random search has them
+        fabricate(tmp_path / "s", lr=lr, seed=seed, loss=loss)
+    (standing,) = of(tmp_path / "s").standings
+    assert (standing.choice.lr, standing.losses) == (3e-3, {1: 2.1})
 
 
 # --- text of others
@@ -239,14 +323,14 @@ def test_thinning_keeps_ends_and_extremes() -> None:
 def test_curves_mark_where_a_run_broke(tmp_path: Path) -> None:
     fabricate(tmp_path / "s", loss=2.0, outcome="nonfinite", nonfinite_at=30)
     found = of(tmp_path / "s")
-    (run,) = curves(found.arms, found.standings, colours(found.arms), "step")["runs"]
+    (run,) = curves(found.arms, found.standings, colours(found.arms), "step", among(found))["runs"]
     assert run["end"] == 29
     assert run["series"]["loss"][1][-1] is None
 
 
 def test_bands_are_the_range_over_seeds(study: Path) -> None:
     found = of(study)
-    band = curves(found.arms, found.standings, colours(found.arms), "tokens")["bands"][0]
+    band = curves(found.arms, found.standings, colours(found.arms), "tokens", among(found))["bands"][0]
     last = [record.curve.loss[-1] for record in found.standings[0].best]
     assert band["step"] == list(range(1, 41))
     assert band["loss"]["low"][-1] == pytest.approx(min(last), rel=1e-4)
@@ -259,7 +343,7 @@ def test_figures_hold_every_run(study: Path) -> None:
     dots = [trace for trace in figure.data if trace["mode"] == "markers"]
     assert sorted(dots[0]["y"]) == sorted(loss for losses in PRE.values() for loss in losses)
     assert dots[1]["marker"]["symbol"].count("x") == 3
-    (regimes,) = regime_map(found.arms).data
+    (regimes,) = regime_map(found.rankings).data
     assert regimes["y"] == ["post", "pre"]
     assert regimes["text"] == [["3 ok", "3 ok", "3 stalled"], ["3 ok"] * 3]
 
@@ -319,45 +403,13 @@ def test_nothing_on_the_page_asks_the_network(study: Path) -> None:
     assert "src=" not in own
 
 
-CLAIM = {
-    "name": "norms", "claim": "Pre-Norm <b>beats</b> Post-Norm", "source": "nobody, 2026", "kind": "superiority",
-    "tier": "cpu", "minutes": 1, "base": ["size=nano"], "arms": {"pre": ["placement=pre"], "post": ["placement=post"]},
-    "contrasts": {"pre against post": {"variant": "pre", "reference": "post"}}, "lrs": [1e-3, 3e-3, 1e-2],
-    "seeds": {"tuning": [100], "evaluation": [0, 1, 2]}, "margin": 0.02,
-}  # fmt: skip
-
-
 @pytest.fixture
 def court(tmp_path: Path) -> Path:
-    """A claim with all its runs but one, and its verdict."""
-    from modernllm.claims.claim import Claim
-    from modernllm.claims.ledger import Ledger
-    from modernllm.claims.rules import Superiority
-
-    studied, folder = tmp_path / "runs" / "claim-norms", tmp_path / "runs" / "verdicts" / "claim-norms"
-    for arm, loss in (("pre", 2.0), ("post", 2.2)):
-        origin = {"claim": "norms", "cell": "main", "arm": arm}
-        for lr in RATES:
-            fabricate(studied, placement=arm, lr=lr, seed=100, loss=loss + abs(lr - 3e-3), origin=origin)
-        for seed in range(3 if arm == "pre" else 2):
-            fabricate(studied, placement=arm, lr=3e-3, seed=seed, loss=loss + seed / 100, origin=origin)
-    Ledger(folder / "ledger.jsonl").freeze(Claim(**CLAIM))
-    judged = Superiority(0.02).judge(np.array([-0.2, -0.21, -0.19]), level=0.95).to_json()
-    choice = {"lr": 3e-3, "interior": True, "grid": list(RATES), "losses": [2.1, 2.0, 2.1]}
-    finding = {"contrast": "pre against post", "seeds": [0, 1, 2], "judgement": judged, "p_holm": 0.01,
-               "choices": {"pre": choice, "post": choice}, "outcomes": {}, "mcnemar_p": None, "beside": {}}  # fmt: skip
-    cell = {"name": "main", "main": True, "verdict": "supported", "scope": {}, "capped": [], "findings": [finding]}
-    verdict = {"verdict": "supported", "statement": CLAIM["claim"], "reason": "supported in main", "void": None,
-               "scope": {"width": "64"}, "second_init": "not run", "cells": [cell]}  # fmt: skip
-    (folder / "verdict.json").write_text(json.dumps(verdict), encoding="utf-8")
-    check = {"name": "future", "passed": True, "sentence": "no arm sees it", "details": {}}
-    passed = {"main": {"passed": True, "hash": "abc", "checks": [check], "warnings": ["clipped <often>"]}}
-    (folder / "certificate.json").write_text(json.dumps(passed), encoding="utf-8")
-    return folder
+    return heard(tmp_path / "runs")
 
 
 def told(path: Path, format: str = "html") -> str:
-    return report([str(path)], by=[], x="step", format=format, root=Path("runs"))
+    return report([str(path)], by=[], x="step", format=format, root=Path("runs")).text
 
 
 def test_a_claim_has_its_verdict_rule_certificate_and_power_on_top(court: Path) -> None:
@@ -371,14 +423,64 @@ def test_a_claim_has_its_verdict_rule_certificate_and_power_on_top(court: Path) 
 
 def test_a_claims_missing_run_is_named(court: Path) -> None:
     stored = json.loads(told(court, "json"))
-    assert stored["problems"] == ["main, post, learning rate 0.003, seed 2: no run"]
+    assert stored["problems"] == ["post, learning rate 0.003, seed 2: no run"]
     assert stored["runs"] == {"planned": 12, "missing": 1, "usable": 11, "unusable": 0, "unreadable": 0}
 
 
-def test_a_suite_is_a_gallery(court: Path) -> None:
-    written = told(court.parent)
-    assert "1 claims: 1 supported" in written
+def test_a_suite_is_a_gallery_that_leads_to_its_claims(
+    court: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
+    import compare as script
+
+    shutil.copytree(court, court.with_name("claim-untrained"))
+    target = court.parents[2] / "suite.html"
+    assert script.compare(str(court.parent), out=str(target)) == 0
+    names = ["suite.html", "suite-claim-norms.html", "suite-claim-untrained.html"]
+    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == [
+        str(target.with_name(name)) for name in names
+    ]
+    written = target.read_text(encoding="utf-8")
+    assert "2 claims: 2 supported" in written
     assert "pre against post: n=3, Δ=-0.200" in written
+    assert written.count('href="suite-claim-norms.html"') == 2
+    assert len(written) < 1e5  # nothing is drawn there
+    beside = target.with_name(names[1]).read_text(encoding="utf-8")
+    assert '<a href="suite.html">all claims</a>' in beside
+    assert beside.index("Pre-Norm &lt;b&gt;beats") < beside.index('id="arms"')
+    both = report([str(court), str(court.with_name("claim-untrained"))], by=[], x="step", format="html", root=Path())
+    assert list(both.beside) == ["report-claim-norms.html", "report-claim-untrained.html"]
+
+
+def test_cells_stand_in_the_order_of_the_claim_the_main_one_first(court: Path) -> None:
+    """And a run that two cells share is there in both, and counted once."""
+    from modernllm.claims.claim import Claim
+    from modernllm.claims.ledger import Ledger
+
+    cells = {"dropout": {"overrides": ["model.dropout=0.1"]}, "alike": {}, "main": {"main": True}}
+    arms = {"pre": ["model.hidden=64"], "post": ["model.hidden=96"]}
+    base = [*(word for word in SIZES if "steps" not in word), "size=nano", f"trainer.steps={STEPS}"]
+    Ledger(court / "ledger.jsonl").freeze(Claim(**{**CLAIM, "base": base, "cells": cells, "arms": arms}))
+    verdict = json.loads((court / "verdict.json").read_text(encoding="utf-8"))
+    verdict["cells"] = [{**verdict["cells"][0], "name": name, "main": name == "main"} for name in cells]
+    (court / "verdict.json").write_text(json.dumps(verdict), encoding="utf-8")
+    studied = court.parents[1] / court.name
+    shutil.rmtree(studied)
+    for hidden, arm in ((64, "pre"), (96, "post")):
+        for lr, seed in [*((lr, 100) for lr in RATES), (3e-3, 0), (3e-3, 1)]:
+            origin = {"claim": "norms", "cell": "main", "arm": arm}
+            fabricate(studied, loss=2.0, lr=lr, seed=seed, changed={"model.hidden": hidden}, origin=origin)
+
+    found = of_court(court_of(court), [])
+    assert [name for name, _ in found.groups] == ["main", "dropout", "alike"]
+    written = told(court)
+    shown = [written.index(f"<span>{name}</span></th>") for name in ("main", "dropout", "alike")]
+    assert shown == sorted(shown)
+    lent = [record for arm in found.arms for record in arm.records if record.lent]
+    assert {record.identity["origin"]["cell"] for record in lent} == {"alike"}
+    assert len(lent) == found.count.usable == 10
+    by_cell = {name: [(len(arm.usable), arm.planned) for arm in ranking.arms] for name, ranking in found.groups}
+    assert by_cell == {"main": [(5, 6)] * 2, "dropout": [(0, 6)] * 2, "alike": [(5, 6)] * 2}
 
 
 @pytest.mark.slow

@@ -6,16 +6,23 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from modernllm.claims.table import FAILED
 from modernllm.report.page.arms import Arm, Yardstick, differing
 from modernllm.report.page.confounders import confounders
 from modernllm.report.page.ranking import MARGIN, Pair, Ranking, Standing
 from modernllm.report.page.reading import Record
+from modernllm.report.page.tables import in_order
 from modernllm.report.symptoms import Finding, findings
 from modernllm.runs.record import load_run
 
-NAMED = 4
-"""Arms or runs that a sentence can hold."""
+NAMED, SIGNS = 4, 2
+"""Arms or runs that a sentence can hold, and symptoms of an arm that are told."""
+LOOKED = 6
+"""Runs of an arm whose telemetry is read for the answer."""
+OF_THE_MACHINE = ("memory grows", "steps get slower")
+"""Symptoms that are no reason for a loss."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class Answer:
 
 def answers(rankings: Sequence[Ranking]) -> list[Answer]:
     """One for each yardstick with something to rank, after the reason why they are not ranked together."""
+    rankings = [ranking for ranking in rankings if not ranking.tunes]
     ranked = [answer(ranking) for ranking in rankings if len(ranking.standings) > 1]
     if len(rankings) > 1:
         return [apart(rankings), *ranked]
@@ -48,9 +56,9 @@ def answer(ranking: Ranking) -> Answer:
 
 def _headline(ranking: Ranking) -> tuple[str, str]:
     best, others = ranking.best, ranking.standings[1:]
-    if all(all(each.failed.values()) for each in ranking.standings):
+    if all(each.lost for each in ranking.standings):
         return "none", "No arm learned anything at any learning rate that was tried"
-    lost = [each for each in others if all(each.failed.values())]
+    lost = [each for each in others if each.lost]
     worse = [pair.worse for pair in ranking.behind if pair.told_apart and pair.worse not in lost]
     alike = [pair.worse for pair in ranking.behind if "no effect of interest" in pair.judgement.flags]
     open_ = [each for each in others if each not in [*worse, *alike, *lost]]
@@ -122,24 +130,45 @@ def reasons(ranking: Ranking) -> Iterator[str]:
         yield f"Runs failed in {sum(map(len, list(alike.values())[NAMED:]))} more arms."
     if broken and (clean := [arm.label for arm in arms if arm not in broken]):
         yield f"No run of {_listed(clean)} failed."
-    yield from _symptoms_of(ranking.standings)
+    yield from _signs(ranking)
 
 
-def _symptoms_of(standings: Sequence[Standing]) -> Iterator[str]:
-    """The first symptom of each of the other arms that neither the best one nor one before it shows."""
-    told = {finding.symptom for finding in symptoms(_telling(standings[0]))}
-    for each in standings[1:NAMED]:
-        record = _telling(each)
-        news = next((finding for finding in symptoms(record) if finding.symptom not in told), None)
-        if news:
-            told.add(news.symptom)
-            evidence = news.evidence.partition(";")[0]
-            yield f"{each.arm.label} at learning rate {record.lr:g}, seed {record.seed}: {news.symptom} ({evidence})."
+def _signs(ranking: Ranking) -> Iterator[str]:
+    """What telemetry shows in arms that are worse, or have runs that failed, and not in the best one."""
+    usual = {finding.symptom for record in ranking.best.best[:LOOKED] for finding in symptoms(record)}
+    for pair in ranking.behind[:NAMED]:
+        if pair.told_apart or any(record.failed for record in pair.worse.arm.usable):
+            yield from _signs_of(pair.worse, ranking.best, usual)
 
 
-def _telling(standing: Standing) -> Record:
-    """A run that failed, if there is one."""
-    return next((record for record in standing.arm.usable if record.failed), standing.best[0])
+def _signs_of(worse: Standing, best: Standing, usual: set[str]) -> Iterator[str]:
+    """The most frequent ones, of runs that failed if there are any."""
+    broken = [record for record in in_order(worse.arm) if record.usable and record.failed]
+    looked = _spread(broken or worse.best, LOOKED)
+    seen: dict[str, list[tuple[Record, str]]] = {}
+    for record in looked:
+        for finding in symptoms(record):
+            if finding.symptom not in (*usual, *OF_THE_MACHINE):
+                seen.setdefault(finding.symptom, []).append((record, _clause(finding.evidence)))
+    for symptom, runs in sorted(seen.items(), key=lambda each: -len(each[1]))[:SIGNS]:
+        record, evidence = runs[0]
+        kind = "failed runs" if broken else "runs"
+        kind += " that were looked at" if len(looked) < len(broken) else ""
+        yield (
+            f"{worse.arm.label}: {symptom} in {len(runs)} of {len(looked)} {kind}, not in {best.arm.label} "
+            f"(at learning rate {record.lr:g}, seed {record.seed}: {evidence})."
+        )
+
+
+def _spread(records: Sequence[Record], number: int) -> list[Record]:
+    """So many of them, evenly from first to last."""
+    return [records[i] for i in np.unique(np.linspace(0, len(records) - 1, min(number, len(records))).astype(int))]
+
+
+def _clause(evidence: str) -> str:
+    """Of several, the one that says how: where it was not finite, else the last."""
+    clauses = evidence.split("; ")
+    return next((clause for clause in clauses if clause.startswith("first non-finite")), clauses[-1])
 
 
 def symptoms(record: Record) -> list[Finding]:
@@ -160,7 +189,18 @@ def _failures(arm: Arm) -> str:
 
 
 def caveats(ranking: Ranking) -> Iterator[str]:
-    """What weakens the answer."""
+    """What weakens the answer. How a claim chose its rates is for its verdict to say."""
+    if not ranking.cell:
+        yield from _rates_tried(ranking)
+    arms = [each.arm for each in ranking.standings]
+    compared = {"learning rates tried"} | ({"warm-up"} if "schedule.warmup" in differing(arms) else set())
+    if also := [each.name for each in confounders(arms) if each.suspect and each.name not in compared]:
+        yield f"Arms differ in {_listed(also)} as well; see what else differs, below."
+    for arm, why in ranking.unranked:
+        yield f"{arm.label} is not ranked: {why}."
+
+
+def _rates_tried(ranking: Ranking) -> Iterator[str]:
     edges = [each for each in ranking.standings if not each.choice.interior]
     single = [each for each in edges if len(each.choice.grid) == 1]
     if len(single) == len(ranking.standings):
@@ -177,12 +217,6 @@ def caveats(ranking: Ranking) -> Iterator[str]:
             "Learning rates were chosen on the seeds that are compared, so this explores; "
             "scripts/check_claim.py decides, on fresh seeds and with a margin written down before."
         )
-    arms = [each.arm for each in ranking.standings]
-    compared = {"learning rates tried"} | ({"warm-up"} if "schedule.warmup" in differing(arms) else set())
-    if also := [each.name for each in confounders(arms) if each.suspect and each.name not in compared]:
-        yield f"Arms differ in {_listed(also)} as well; see what else differs, below."
-    for arm, why in ranking.unranked:
-        yield f"{arm.label} is not ranked: {why}."
 
 
 def apart(rankings: Sequence[Ranking]) -> Answer:
@@ -201,7 +235,7 @@ def apart(rankings: Sequence[Ranking]) -> Answer:
 CAUSES = {
     "corpus": "The runs were trained on different texts: a loss on one says nothing about a loss on another.",
     "tokenizer": "The runs have different tokenizers: nats per token count other tokens, so bits per byte are shown.",
-    "validation": "The runs were evaluated on different validation windows.",
+    "validation": "The runs were measured on different validation windows, as those that choose learning rates are.",
     "tokens": "The runs were trained on different numbers of tokens: more training is no better architecture.",
 }
 """By field of a yardstick."""

@@ -10,9 +10,8 @@ from typing import Any
 
 from modernllm.config.nearest import did_you_mean
 from modernllm.report.page.reading import Record
-from modernllm.runs.identity import NAMELESS, RUN_LEVEL
+from modernllm.runs.identity import NAMELESS, RUN_LEVEL, SECTIONS
 
-SECTIONS = ("model", "init", "optimizer", "schedule", "trainer", "data", "tokenizer")
 AXES = ("seed", "optimizer.lr")
 """What varies inside an arm: repeats, and what is tuned."""
 NOT_COMPARED = {*AXES, "trainer.device", *(f"trainer.{key}" for key in RUN_LEVEL)}
@@ -41,33 +40,26 @@ class Yardstick:
 
 @dataclass(frozen=True)
 class Arm:
-    """`records` are all its runs, usable or not; `planned` is how many there are where every seed of the comparison is
-    run at each of its learning rates.
-    """
+    """`records` are all its runs, usable or not, those that are missing among them; the first is there if any is."""
 
     label: str
     records: tuple[Record, ...]
-    seeds: frozenset[int]
-    """Of the whole comparison; none where a claim says what is run."""
 
     @cached_property
     def usable(self) -> list[Record]:
         return [record for record in self.records if record.usable]
 
     @cached_property
+    def missing(self) -> list[Record]:
+        return [record for record in self.records if record.missing]
+
+    @cached_property
     def yardstick(self) -> Yardstick:
         return Yardstick.of(self.records[0])
 
-    @cached_property
-    def missing(self) -> list[tuple[float, int]]:
-        """Learning rate and seed of runs that others lead one to expect."""
-        there = {(record.lr, record.seed) for record in self.records}
-        rates = sorted({record.lr for record in self.records})
-        return [(lr, seed) for lr in rates for seed in sorted(self.seeds) if (lr, seed) not in there]
-
     @property
     def planned(self) -> int:
-        return len(self.records) + len(self.missing)
+        return len(self.records)
 
     @cached_property
     def outcomes(self) -> Counter[str]:
@@ -82,8 +74,10 @@ class Arm:
         return sorted({record.lr for record in self.usable})
 
 
-def arms(records: Sequence[Record], by: Sequence[str]) -> list[Arm]:
-    """By the keys of `by` if there are any, else by everything that differs. ValueError names an unknown key."""
+def arms(records: Sequence[Record], by: Sequence[str], planned: bool = False) -> list[Arm]:
+    """By the keys of `by` if there are any, else by everything that differs. Where it is not known what was `planned`,
+    every seed is taken to be run at each learning rate of an arm. ValueError names an unknown key.
+    """
     facts = {id(record): facts_of(record) for record in records}
     asked = dict.fromkeys(key for record in records for key in record.identity["overrides"] if key not in AXES)
     known = dict.fromkeys(key for each in facts.values() for key in each)
@@ -97,10 +91,21 @@ def arms(records: Sequence[Record], by: Sequence[str]) -> list[Arm]:
     first = [*by, *(CLAIMED if claimed else ()), *(key for key in asked if key in known)]
     candidates = [*first, *(key for key in known if key not in (*AXES, *CLAIMED))]
     names = _fewest(records, facts, candidates, len(parts))
-    # a claim has seeds that tune and seeds that judge, so its plan is in its file and not in its grid
-    seeds = frozenset() if claimed else frozenset(record.seed for record in records)
-    made = [Arm(_label(facts[id(part[0])], names), tuple(part), seeds) for part in parts]
+    known_otherwise = planned or claimed or "seed" in by
+    seeds = set() if known_otherwise else {record.seed for record in records}
+    made = [Arm(_label(facts[id(part[0])], names), (*_there_first(part), *_expected(part, seeds))) for part in parts]
     return sorted(made, key=lambda arm: arm.label)
+
+
+def _there_first(records: Sequence[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: (record.missing, record.unreadable))
+
+
+def _expected(records: Sequence[Record], seeds: Iterable[int]) -> list[Record]:
+    """Runs of an arm that the others lead one to expect."""
+    there = {(record.lr, record.seed) for record in records}
+    rates = sorted({record.lr for record in records})
+    return [records[0].other(lr, seed) for lr in rates for seed in sorted(seeds) if (lr, seed) not in there]
 
 
 def facts_of(record: Record) -> Facts:
@@ -122,6 +127,7 @@ def facts_of(record: Record) -> Facts:
         **leaves,
         "corpus": yardstick.corpus[:8],
         "tokenizer_text": yardstick.tokenizer[:8],
+        "held_out": record.held_out,
         "windows": yardstick.validation[:8],
         "tokens": yardstick.tokens,
         "seed": record.seed,
@@ -167,21 +173,34 @@ def _word(key: str, value: Any) -> str:
     if value is None:
         return f"no {key.rpartition('.')[2]}"
     plain = "." not in key and key not in ("windows", "tokens", "corpus", "tokenizer_text") and str(value) not in VAGUE
-    return str(value) if plain else f"{key.rpartition('.')[2]}={value}"
+    return str(value) if plain else f"{key.rpartition('.')[2]}={written(value)}"
+
+
+def written(value: Any) -> str:
+    """As a person writes it: 1e+09 and 1, not 1000000000.0 and 1.0."""
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def differing(arms: Sequence[Arm]) -> dict[str, list[list[str]]]:
-    """The keys in which arms differ; for every arm the values that its runs have. What class a choice of a group is
-    goes without saying.
+    """The keys in which arms differ; for every arm the values that its runs have. What follows from the choice of a
+    group, as its class and the keys that it brings, goes without saying.
     """
     found: dict[str, list[list[str]]] = {}
     each = [[facts_of(record) for record in arm.records] for arm in arms]
     for key in dict.fromkeys(key for facts in each for one in facts for key in one):
-        if key in ("seed", "windows", "corpus", "tokenizer_text"):
+        if key in ("seed", "held_out", "windows", "corpus", "tokenizer_text"):
             continue
-        values = [sorted({str(one.get(key, "-")) for one in facts}) for facts in each]
-        section, _, rest = key.partition(".")
-        said = key.endswith("._target_") and (section in found or rest.partition(".")[0] in found)
-        if len({tuple(column) for column in values}) > 1 and not said:
+        values = [sorted({written(one.get(key, "-")) for one in facts}) for facts in each]
+        if len({tuple(column) for column in values}) > 1 and not _follows(key, values, found):
             found[key] = values
     return found
+
+
+def _follows(key: str, values: Sequence[Sequence[str]], found: Mapping[str, Sequence[Sequence[str]]]) -> bool:
+    """Whether arms of the same choice in the key's group have the same values of it."""
+    section, _, rest = key.partition(".")
+    choices = found.get(section) or (found.get(rest.partition(".")[0]) if section == "model" else None)
+    if not rest or choices is None:
+        return False
+    by_choice = {(tuple(choice), tuple(value)) for choice, value in zip(choices, values, strict=True)}
+    return len(by_choice) == len({choice for choice, _ in by_choice})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,17 @@ from modernllm.claims.claim import Claim
 from modernllm.claims.judgement import SYMBOLS
 from modernllm.claims.ledger import Ledger
 from modernllm.claims.rules import Cost, Equivalence, Exact, Interaction, NonInferiority, Stability, Superiority
-from modernllm.claims.study import Study
+from modernllm.claims.study import OWN, Study
 from modernllm.claims.table import Key
-from modernllm.report.page.arms import AXES, NOT_COMPARED, SECTIONS, flat
+from modernllm.report.page.arms import AXES, NOT_COMPARED, flat
 from modernllm.report.page.curve import short
 from modernllm.report.page.figures import OUTCOMES, Figure, bar, interval_layout, label
 from modernllm.report.page.markup import Html, joined, table, tag
 from modernllm.report.page.reading import Record
 from modernllm.runs.directory import read_json, read_rows
+from modernllm.runs.identity import SECTIONS
+from modernllm.runs.plans import KNOWN
+from modernllm.sweep.request import Requests
 
 FILES = ("verdict.json", "certificate.json", "ledger.jsonl")
 RULES = {rule.kind: rule for rule in (Superiority, Equivalence, NonInferiority, Stability, Interaction, Exact, Cost)}
@@ -49,6 +53,26 @@ class Court:
     def name(self) -> str:
         return self.folder.name.partition("-")[2]
 
+    @property
+    def word(self) -> str:
+        return self.verdict.get("verdict", "no verdict yet")
+
+    @property
+    def statement(self) -> str:
+        return self.verdict.get("statement") or (self.claim.claim if self.claim else self.name)
+
+    @property
+    def cells(self) -> list[str]:
+        """In the order of the claim's file, those that decide first."""
+        if self.claim is None:
+            return [cell["name"] for cell in self.findings]
+        return [name for name, _ in sorted(self.claim.cells.items(), key=lambda each: not each[1].main)]
+
+    @property
+    def findings(self) -> list[Mapping[str, Any]]:
+        """The cells of the verdict, those that decide first."""
+        return sorted(self.verdict.get("cells", []), key=lambda cell: not cell["main"])
+
 
 def is_court(folder: Path) -> bool:
     return folder.parent.name == "verdicts" and any((folder / name).exists() for name in FILES)
@@ -73,11 +97,37 @@ def _claim(folder: Path) -> Claim | None:
     return Claim(**frozen[-1]) if frozen else None
 
 
-def absent(court: Court, records: Sequence[Record]) -> list[str]:
-    """Runs that the claim asks for and that are not among `records`, as far as its rates are chosen."""
+def absent(court: Court, records: Sequence[Record]) -> list[Record]:
+    """Runs that the claim asks for and that are not among `records`, as far as its rates are chosen: missing, or made
+    for another cell that they are the same in.
+    """
     if court.claim is None or court.claim.untrained:
         return []
-    study = Study(court.claim, toy=court.toy)
+    study, best, seeds = _judged(court, court.claim)
+    keys = study.tuning_keys()
+    chosen = all((cell, arm) in best for cell in court.claim.cells for arm in court.claim.arms)
+    if not court.claim.tuned or chosen:
+        keys += study.evaluation_keys(seeds, best)
+    made = {key: record for record in records if (key := _key(record, court.claim))}
+    configurations = {_leaves(record.config): record for record in records}
+    like = {(key.cell, key.arm, study.chooses(key)): record for key, record in made.items()}
+    found = []
+    for key in dict.fromkeys(keys):
+        if key in made:
+            continue
+        kind = (key.cell, key.arm, study.chooses(key))
+        beside = like.get(kind) or like.setdefault(kind, _composed(study, key, records))
+        record = beside.other(beside.lr if key.lr == OWN else key.lr, key.seed)
+        same = configurations.get(_leaves(record.config))
+        found.append(same.lent_to(study.origin(key)) if same else record)
+    return found
+
+
+def _judged(court: Court, claim: Claim) -> tuple[Study, dict[tuple[str, str], float], Sequence[int]]:
+    """The study as it was judged: the rates that were chosen, by cell and arm, and the seeds that were looked at."""
+    study = Study(claim, toy=court.toy)
+    for cell, fair in _read(court.folder / "fairness.json").items():
+        study.match(cell, fair["overrides"])
     best: dict[tuple[str, str], float] = {}
     seeds = study.evaluation
     for cell in court.verdict.get("cells", []):
@@ -86,34 +136,35 @@ def absent(court: Court, records: Sequence[Record]) -> list[str]:
             for arm, choice in finding["choices"].items():
                 best[cell["name"], arm] = choice["lr"]
                 study.grids[cell["name"]] = list(choice["grid"])
-    keys = study.tuning_keys()
-    if not court.claim.tuned or best:
-        keys += study.evaluation_keys(seeds, best)
-    made = {_key(record, court.claim) for record in records}
-    configurations = {_leaves(record.config) for record in records}
-    return [
-        f"{key.cell}, {key.arm}, learning rate {key.lr:g}, seed {key.seed}: no run"
-        for key in dict.fromkeys(keys)
-        if key not in made and _composed(study, key) not in configurations  # made for another cell
-    ]
+    return study, best, seeds
 
 
 def _key(record: Record, claim: Claim) -> Key | None:
     origin = record.identity.get("origin") or {}
     if origin.get("cell") not in claim.cells or origin.get("arm") not in claim.arms:
         return None
-    return Key(origin["cell"], origin["arm"], record.lr, record.seed)
+    return Key(origin["cell"], origin["arm"], OWN if claim.compares_rates else record.lr, record.seed)
 
 
-def _composed(study: Study, key: Key) -> frozenset[tuple[str, str]] | None:
-    """None where it cannot be composed here, as with components of one's own."""
-    from modernllm.config.build import resolve
-    from modernllm.config.compose import compose
+def _composed(study: Study, key: Key, records: Sequence[Record]) -> Record:
+    """A run of an arm that has none in its cell, on the text of the others; one of theirs where it cannot be composed
+    here, as with components of one's own.
+    """
+    beside = max(records, key=lambda record: _nearness(study, key, record))
+    config, identity = beside.config, beside.identity
+    with suppress(ValueError):
+        made, asked = Requests()(study.overrides(key))
+        vocabulary = made["model"]["vocab_size"] or config["model"]["vocab_size"]
+        config = {**made, "model": {**made["model"], "vocab_size": vocabulary}}
+        identity = {**identity, "choices": asked.choices, "overrides": asked.overrides, "dead_switches": {}}
+    origin = study.origin(key)
+    return Record.absent(Path(), config, {**{k: identity[k] for k in KNOWN}, "origin": origin}, "no run")
 
-    try:
-        return _leaves(resolve(compose(study.overrides(key))))
-    except ValueError:
-        return None
+
+def _nearness(study: Study, key: Key, record: Record) -> tuple[bool, bool]:
+    """Measured on the same windows, then in the same cell."""
+    origin = record.identity.get("origin") or {}
+    return (record.held_out == "tuning") == study.chooses(key), origin.get("cell") == key.cell
 
 
 def _leaves(config: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
@@ -125,20 +176,18 @@ def _leaves(config: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
 
 
 def top(court: Court) -> Iterator[Html]:
-    verdict, claim = court.verdict, court.claim
-    statement = verdict.get("statement") or (claim.claim if claim else court.name)
-    word = verdict.get("verdict", "no verdict yet")
-    lines = [tag("p", {"class": f"verdict {word}"}, word), tag("h2", {}, statement)]
+    verdict, claim, word = court.verdict, court.claim, court.word
+    lines = [tag("p", {"class": f"verdict {word}"}, word), tag("h2", {}, court.statement)]
     if verdict:
-        lines += [tag("p", {}, verdict["reason"]), tag("p", {"class": "note"}, scope_of(verdict))]
-        lines += [tag("p", {}, f"Void: {verdict['void']}")] if verdict["void"] else []
-    if court.toy:
+        lines.append(tag("p", {}, f"Void: {verdict['void']}" if verdict["void"] else verdict["reason"]))
+        lines.append(tag("p", {"class": "note"}, scope_of(verdict)))
+    if court.toy and not verdict.get("void"):
         lines.append(tag("p", {}, "Toy size: the machinery was exercised; the word says nothing about the claim."))
     tone = {"supported": "clear", "refuted": "clear"}.get(word, "open")
     yield tag("section", {"class": f"card answer {tone}", "id": "verdict"}, joined(lines))
     if verdict:
         yield _heading("Cells", "The conditions that were written down before; those in bold decide.")
-        yield cells_table(verdict)
+        yield cells_table(court)
     if claim:
         yield _heading("Rule", f"Fixed before the first run (claim {claim.hash}; {claim.source}).")
         yield tag("div", {"class": "card", "id": "rule"}, joined(rule(claim)))
@@ -175,10 +224,10 @@ def _list(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def cells_table(verdict: Mapping[str, Any]) -> Html:
+def cells_table(court: Court) -> Html:
     """A row for each contrast of each cell, with its power."""
     rows = []
-    for cell in verdict["cells"]:
+    for cell in court.findings:
         for finding in cell["findings"]:
             judged = finding["judgement"]
             numbers = [_form(judged["mean"]), _interval(judged), judged["n"], _form(judged["mde"], sign="")]
@@ -222,9 +271,9 @@ def certificate(cells: Mapping[str, Any]) -> Html:
     return tag("div", {"class": "card", "id": "certificate"}, joined(parts))
 
 
-def intervals(verdict: Mapping[str, Any]) -> Figure | None:
+def intervals(court: Court) -> Figure | None:
     """Of every contrast in every cell."""
-    found = [(cell, finding) for cell in verdict.get("cells", []) for finding in cell["findings"]]
+    found = [(cell, finding) for cell in court.findings for finding in cell["findings"]]
     found = [(cell, finding) for cell, finding in found if finding["judgement"]["kind"] not in SYMBOLS][::-1]
     if not found:
         return None

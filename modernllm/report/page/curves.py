@@ -22,14 +22,22 @@ BUCKETS = 120
 """Points of a band."""
 
 
-def curves(arms: Sequence[Arm], standings: Sequence[Standing], colour: Mapping[str, str], x: str) -> dict[str, Any]:
-    """Every run that has a curve; `best` marks those at the best learning rate of their arm."""
+def curves(
+    arms: Sequence[Arm],
+    standings: Sequence[Standing],
+    colour: Mapping[str, str],
+    x: str,
+    among: Mapping[str, int],
+) -> dict[str, Any]:
+    """Every run that has a curve; `best` marks those at the best learning rate of their arm. `among` is the number of
+    the ranking that an arm is in.
+    """
     best = {id(record) for each in standings for record in each.best}
     runs = [(number, record) for number, arm in enumerate(arms) for record in arm.records if len(record.curve.step)]
     points = max(FEWEST, min(POINTS, ALL_POINTS // max(1, len(runs))))
     return {
         "x": x,
-        "arms": [{"name": arm.label, "colour": colour[arm.label]} for arm in arms],
+        "arms": [{"name": arm.label, "colour": colour[arm.label], "group": among[arm.label]} for arm in arms],
         "runs": [_run(number, record, id(record) in best, points) for number, record in runs],
         "bands": [_band(number, arm, best) for number, arm in enumerate(arms)],
     }

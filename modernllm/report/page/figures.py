@@ -15,7 +15,7 @@ import numpy as np
 from modernllm.report.page.arms import Arm
 from modernllm.report.page.curve import short
 from modernllm.report.page.depth import Rows, heat, last
-from modernllm.report.page.ranking import MARGIN, Pair, Standing
+from modernllm.report.page.ranking import MARGIN, Pair, Ranking, Standing
 from modernllm.report.page.reading import Record
 
 PALETTE = (
@@ -33,8 +33,9 @@ OUTCOMES = {
     "failed": "#6b7280",
 }
 """From good to bad."""
-MAPS = 6
-"""Arms with a heat map of their own."""
+MAPS, GRIDS = 6, 8
+"""Arms with a heat map of their own, and rankings with a figure of their learning rates."""
+NO_RESULT = "#a3acba"
 
 Trace = dict[str, Any]
 
@@ -64,7 +65,14 @@ def colours(arms: Sequence[Arm]) -> dict[str, str]:
     return {arm.label: PALETTE[number % len(PALETTE)] for number, arm in enumerate(arms)}
 
 
-def learning_rates(standings: Sequence[Standing], colour: Mapping[str, str]) -> Figure:
+def rate_figures(groups: Sequence[tuple[str, Ranking]], colour: Mapping[str, str]) -> list[Figure]:
+    """One for each ranking in which more than one rate was tried."""
+    found = [(name, ranking.standings) for name, ranking in groups if ranking.standings]
+    tried = [(name, each) for name, each in found if len({record.lr for s in each for record in s.arm.usable}) > 1]
+    return [learning_rates(each, colour, name, number) for number, (name, each) in enumerate(tried[:GRIDS])]
+
+
+def learning_rates(standings: Sequence[Standing], colour: Mapping[str, str], name: str = "", number: int = 0) -> Figure:
     """Final loss by learning rate: the mean of each rate, and every seed as a dot."""
     top = _ceiling([record for each in standings for record in each.arm.usable])
     data = [trace for each in standings for trace in _rate_traces(each.arm, colour[each.arm.label], top)]
@@ -73,7 +81,9 @@ def learning_rates(standings: Sequence[Standing], colour: Mapping[str, str]) -> 
     rates = sorted({record.lr for each in standings for record in each.arm.usable})
     ticks = {"tickvals": rates, "ticktext": [f"{lr:g}" for lr in rates]} if len(rates) <= 8 else {}
     layout = {"xaxis": axis("learning rate", log=True) | ticks, "yaxis": axis("validation loss at the end")}
-    return Figure("lr", "Loss by learning rate", note, data, {**layout, "height": with_legend(340, len(standings))})
+    layout |= {"height": with_legend(340, len(standings))}
+    title = f"Loss by learning rate: {name}" if name else "Loss by learning rate"
+    return Figure(f"lr-{number}" if number else "lr", title, note, data, layout)
 
 
 def _ceiling(records: Sequence[Record]) -> float:
@@ -114,19 +124,20 @@ def with_legend(height: int, names: int) -> int:
     return height + 19 * max(0, math.ceil(names / 3) - 1)
 
 
-def regime_map(arms: Sequence[Arm]) -> Figure:
+def regime_map(rankings: Sequence[Ranking]) -> Figure:
     """The worst outcome of each arm's runs by learning rate; arms that differ in warm-up or depth alone in order."""
-    rows = sorted(arms, key=_by_condition)
-    rates = sorted({record.lr for arm in arms for record in arm.records})
-    words = list(OUTCOMES)
+    rows = [arm for ranking in rankings for arm in sorted(ranking.arms, key=_by_condition)]
+    rates = sorted({record.lr for arm in rows for record in arm.records})
+    words = ["", *OUTCOMES]
     z: list[list[int | None]] = []
     text: list[list[str]] = []
     for row in rows:
         cells = [Counter(record.word for record in row.records if record.lr == lr) for lr in rates]
-        worst = [max((words.index(word) for word in cell if word in OUTCOMES), default=None) for cell in cells]
+        worst = [max((words.index(word) if word in OUTCOMES else 0 for word in cell), default=None) for cell in cells]
         z.append(worst)
         text.append(["<br>".join(f"{number} {word}" for word, number in cell.most_common()) for cell in cells])
-    steps = [[(i + share) / len(words), OUTCOMES[word]] for i, word in enumerate(words) for share in (0, 1)]
+    colours = [NO_RESULT, *OUTCOMES.values()]
+    steps = [[(i + share) / len(words), colour] for i, colour in enumerate(colours) for share in (0, 1)]
     trace = {
         "type": "heatmap",
         "x": [f"{lr:g}" for lr in rates],
@@ -146,7 +157,7 @@ def regime_map(arms: Sequence[Arm]) -> Figure:
     layout = {
         "xaxis": {"title": {"text": "learning rate"}, "type": "category"},
         "yaxis": {"type": "category", "automargin": True, "autorange": "reversed"},
-        "height": max(260, 90 + 52 * len(rows)),
+        "height": max(260, 90 + (52 if len(rows) <= 8 else 34) * len(rows)),
     }
     note = "Each cell is coloured by its worst run and counts all of them."
     return Figure("regimes", "Where runs break", note, [trace], layout)
@@ -161,8 +172,12 @@ def _by_condition(arm: Arm) -> tuple[str, float, float]:
 
 
 def differences(pairs: Sequence[Pair]) -> Figure:
-    """Intervals of the loss of one arm less that of another; the margin is shaded."""
-    shown = list(pairs)[::-1]
+    """Intervals of the loss of one arm less that of another; the margin is shaded. Arms that did not learn at all are
+    far from the others, and left out where there are others.
+    """
+    learned = [pair for pair in pairs if not (pair.better.lost or pair.worse.lost)]
+    shown = list(learned or pairs)[::-1]
+    left = "; arms that learned nothing are left out" if len(shown) < len(pairs) else ""
     data: list[Trace] = []
     for pair in shown:
         judged, name = pair.judgement, label(f"{pair.better.arm.label} − {pair.worse.arm.label}")
@@ -176,12 +191,14 @@ def differences(pairs: Sequence[Pair]) -> Figure:
         data.append(
             {"x": _rounded([judged.mean]), "y": [name], "mode": "markers", "marker": {"color": colour, "size": 11}}
         )
-    level = f"{100 * shown[0].judgement.level:.3g} %" if shown else ""
+    levels = sorted({pair.judgement.level for pair in shown})
+    level = " or ".join(f"{100 * level:.3g} %" for level in levels)
     return Figure(
         "pairs",
         "Pairwise differences",
         f"Loss of the first less the second, paired by seed, each at its best learning rate: {level} intervals, ticks "
-        f"are seeds. Left of the line the first is better; the band is {MARGIN:g} nats wide on either side.",
+        f"are seeds. Left of the line the first is better; the band is {MARGIN:g} nats wide on either side. What is "
+        f"compared in one ranking shares an error rate of 5 %{left}.",
         [{**trace, "showlegend": False, "name": ""} for trace in data],
         interval_layout(len(shown), MARGIN, "nats"),
         wide=True,
@@ -249,18 +266,20 @@ BY_DEPTH = {
 }  # fmt: skip
 
 
-def by_depth(shown: Mapping[str, Sequence[Rows]], colour: Mapping[str, str]) -> list[Figure]:
-    """For each series a line an arm: the mean over seeds at the last probe, and their range."""
+def by_depth(shown: Mapping[str, Sequence[Rows]], colour: Mapping[str, str], among: Mapping[str, int]) -> list[Figure]:
+    """For each series a line an arm: the mean over seeds at the last probe, and their range. `among` is the number of
+    the ranking that an arm is in.
+    """
     figures = []
     for series, (title, note, unit, log) in BY_DEPTH.items():
         data: list[Trace] = []
         for arm, runs in shown.items():
             seeds = [values for rows in runs if (values := last(rows, series))]
             if seeds:
-                data += _depth_traces(arm, seeds, colour[arm])
+                data += [trace | {"meta": {"group": among[arm]}} for trace in _depth_traces(arm, seeds, colour[arm])]
         if data:
             layout = {"xaxis": {**axis("layer"), "type": "category"}, "yaxis": axis(unit, log)}
-            layout |= {"height": with_legend(320, len(data))}
+            layout |= {"height": with_legend(320, max(Counter(among[arm] for arm in shown).values()))}
             figures.append(Figure(f"depth-{series}", title, note, data, layout))
     return figures
 
@@ -284,44 +303,6 @@ def _depth_traces(arm: str, seeds: Sequence[Mapping[str, float]], colour: str) -
             "line": {"color": colour},
         }
     ]
-
-
-def timeline(arms: Sequence[Arm]) -> Figure | None:
-    """Events of all runs by step."""
-    told = [(arm, record, event) for arm in arms for record in arm.records for event in record.events]
-    if not told:
-        return None
-    kinds = Counter(event["kind"] for _, _, event in told)
-    data = [
-        {
-            "name": label(kind),
-            "showlegend": True,
-            "mode": "markers",
-            "x": [event["step"] for _, _, event in told if event["kind"] == kind],
-            "y": [label(arm.label) for arm, _, event in told if event["kind"] == kind],
-            "text": [
-                label(f"lr {record.lr:g}, seed {record.seed}: {str(event['message'])[:160]}")
-                for _, record, event in told
-                if event["kind"] == kind
-            ],
-            "marker": {
-                "size": 10,
-                "opacity": 0.7,
-                "symbol": SYMBOLS.get(kind, "circle"),
-                "color": KINDS.get(kind, "#8a94a6"),
-            },
-            "hovertemplate": "step %{x}<br>%{text}<extra>%{fullData.name}</extra>",
-        }
-        for kind in kinds
-    ]
-    order = [label(arm.label) for arm in arms][::-1]
-    lanes = {"type": "category", "automargin": True, "categoryorder": "array", "categoryarray": order}
-    layout = {"xaxis": axis("step"), "yaxis": lanes, "height": 150 + 40 * len(arms)}
-    return Figure("events", "What happened when", "Every event of every run.", data, layout)
-
-
-SYMBOLS = {"nonfinite": "x", "skipped": "triangle-up", "warning": "diamond", "resume": "line-ns-open"}
-KINDS = {"nonfinite": "#9c2f7f", "skipped": "#e0762f", "warning": "#b58a24"}
 
 
 def _rounded(values: Sequence[float]) -> list[float | int | None]:

@@ -13,17 +13,22 @@ from modernllm.report.page.tables import arm_cells
 
 
 def rows(comparison: Comparison) -> list[list[str]]:
-    """The table of arms, its headings first."""
-    cells = [arm_cells(arm, standing, comparison.by_bits) for arm, standing in comparison.rows]
-    outcomes = [" ".join(f"{number} {word}" for word, number in arm.outcomes.most_common()) for arm in comparison.arms]
-    body = [[*(str(cell.shown) for cell in row.values()), ended] for row, ended in zip(cells, outcomes, strict=True)]
-    return [[*(cells[0] if cells else ()), "outcomes"], *body]
+    """The table of arms, its headings first; where there are several rankings, each arm with the one that it is in."""
+    several = len(comparison.rankings) > 1
+    head, body = ["outcomes"], []
+    for name, ranking in comparison.groups:
+        for arm, standing in ranking.rows:
+            cells = arm_cells(arm, standing, comparison.by_bits)
+            ended = " ".join(f"{number} {word}" for word, number in arm.outcomes.most_common())
+            head = [*cells, *["ranked among"] * several, "outcomes"]
+            body.append([*(str(cell.shown) for cell in cells.values()), *[name] * several, ended])
+    return [head, *body]
 
 
 def words(comparison: Comparison) -> list[str]:
     """The answer, and what does not count."""
     told = [sentence for answer in comparison.answers for sentence in answer.sentences]
-    return [*told, comparison.count.line, *comparison.problems]
+    return [*told, comparison.count.line, *comparison.problems, *comparison.ways_out]
 
 
 def markdown(comparison: Comparison) -> str:
@@ -33,7 +38,8 @@ def markdown(comparison: Comparison) -> str:
     head, *body = rows(comparison)
     numbers = ["--:" if number not in (0, len(head) - 1) else "---" for number in range(len(head))]
     lines += ["", *(f"| {' | '.join(map(_md, row))} |" for row in (head, numbers, *body)), ""]
-    lines += [_md(comparison.count.line), *(f"* {_md(sentence)}" for sentence in comparison.problems)]
+    mind = [*comparison.problems, *comparison.ways_out]
+    lines += [_md(comparison.count.line), *(f"* {_md(sentence)}" for sentence in mind)]
     return "\n".join(lines) + "\n"
 
 

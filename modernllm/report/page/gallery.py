@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from modernllm.report.page.claim_report import Court, court_of, is_court, scope_of
@@ -18,22 +18,23 @@ def courts_in(folder: Path) -> list[Court]:
     return []
 
 
-def gallery(courts: Sequence[Court]) -> list[Html]:
-    counts = Counter(court.verdict.get("verdict", "no verdict yet") for court in courts)
+def gallery(courts: Sequence[Court], pages: Mapping[str, str]) -> list[Html]:
+    """`pages` are the files that cards lead to, by the name of a claim's folder."""
+    counts = Counter(court.word for court in courts)
     told = ", ".join(f"{number} {word}" for word, number in counts.most_common())
-    head = tag("section", {"class": "card answer none"}, tag("h2", {}, f"{len(courts)} claims: {told}"))
-    return [head, tag("div", {"class": "gallery"}, joined(map(_card, courts)))]
+    title = f"{len(courts)} claim{'s' * (len(courts) != 1)}: {told}"
+    head = tag("section", {"class": "card answer none"}, tag("h2", {}, title))
+    cards = joined(_card(court, pages[court.folder.name]) for court in courts)
+    return [head, tag("div", {"class": "gallery"}, cards)]
 
 
-def _card(court: Court) -> Html:
-    verdict = court.verdict
-    word = verdict.get("verdict", "no verdict yet")
-    statement = verdict.get("statement") or (court.claim.claim if court.claim else court.name)
-    lines = [tag("p", {"class": f"verdict {word}"}, word), tag("h2", {}, statement)]
-    for cell in verdict.get("cells", []):
+def _card(court: Court, page: str) -> Html:
+    statement = tag("h2", {}, tag("a", {"href": page}, court.statement))
+    lines = [tag("p", {"class": f"verdict {court.word}"}, court.word), statement]
+    for cell in court.findings:
         told = "; ".join(f"{each['contrast']}: {each['judgement']['sentence']}" for each in cell["findings"])
         lines.append(tag("p", {}, tag("b", {}, f"{cell['name']}: {cell['verdict']}. "), told))
-    if verdict:
-        lines.append(tag("p", {"class": "note"}, scope_of(verdict)))
-    lines.append(tag("p", {"class": "note"}, f"python scripts/compare.py {court.folder}"))
+    if court.verdict:
+        lines.append(tag("p", {"class": "note"}, scope_of(court.verdict)))
+    lines.append(tag("p", {}, tag("a", {"href": page}, "verdict, rule, certificate and runs")))
     return tag("section", {"class": "card"}, joined(lines))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -26,10 +26,21 @@ def tag(name: str, attributes: Mapping[str, object], *children: object) -> Html:
     return Html(f"<{name}{words}>{joined(children)}</{name}>")
 
 
-def table(identity: str, head: Iterable[object], rows: Iterable[Html]) -> Html:
+def table(identity: str, head: Sequence[object], rows: Iterable[Html]) -> Html:
     """In a box that scrolls sideways where it is too wide."""
+    return grouped_table(identity, head, [("", rows)])
+
+
+def grouped_table(identity: str, head: Sequence[object], groups: Iterable[tuple[str, Iterable[Html]]]) -> Html:
+    """Each group of rows under its name, where it has one."""
     top = tag("thead", {}, tag("tr", {}, joined(th if isinstance(th, Html) else tag("th", {}, th) for th in head)))
-    return tag("div", {"class": "wide"}, tag("table", {"id": identity}, top, tag("tbody", {}, joined(rows))))
+    bodies = joined(tag("tbody", {}, *_group(name, len(head)), joined(rows)) for name, rows in groups)
+    return tag("div", {"class": "wide"}, tag("table", {"id": identity}, top, bodies))
+
+
+def _group(name: str, columns: int) -> list[Html]:
+    cell = tag("th", {"colspan": columns, "scope": "rowgroup"}, tag("span", {}, name))
+    return [tag("tr", {"class": "group"}, cell)] if name else []
 
 
 def data(identity: str, value: Any) -> Html:

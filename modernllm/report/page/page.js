@@ -8,7 +8,8 @@
 
   // --- theme: figures take the colours of the page
 
-  const colours = () => ({ ink: style("--ink"), line: style("--line"), card: style("--card") });
+  const ON_WHITE = { ink: "#16202e", line: "#dfe4ea", card: "#ffffff" };
+  const colours = () => root.dataset.printing ? ON_WHITE : ({ ink: style("--ink"), line: style("--line"), card: style("--card") });
 
   function themed(layout, c = colours()) {
     const axis = (a) => ({ automargin: true, gridcolor: c.line, zerolinecolor: c.line, linecolor: c.line, ...a,
@@ -23,6 +24,10 @@
     };
   }
 
+  // which ranking is shown, where there are several: its number, "" for all
+  const among = document.getElementById("among");
+  const isShown = (group) => !among || among.value === "" || group === undefined || group === Number(among.value);
+
   const redraw = () => plots.forEach((plot) => plot.draw());
 
   document.querySelector("button.theme").addEventListener("click", () => {
@@ -33,8 +38,6 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
   // --- saving: pictures on white ground, and the numbers
-
-  const ON_WHITE = { ink: "#16202e", line: "#dfe4ea", card: "#ffffff" };
 
   function picture(format) {
     return (gd) => Plotly.downloadImage(
@@ -64,7 +67,7 @@
   const icon = (text) => ({ width: 34, height: 20,
     svg: `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 34 20"><text x="17" y="15" font-size="13" font-weight="700" text-anchor="middle" font-family="sans-serif">${text}</text></svg>` });
   const config = {
-    displaylogo: false, responsive: true,
+    displaylogo: false,
     modeBarButtonsToRemove: ["toImage", "select2d", "lasso2d", "autoScale2d"],
     modeBarButtonsToAdd: [
       { name: "svg", title: "Save as SVG", icon: icon("SVG"), click: picture("svg") },
@@ -95,8 +98,8 @@
     const draw = () => {
       const { data: full, layout: whole } = figure();
       const narrow = innerWidth < 600;
-      const data = full.map((trace) => (narrow && trace.texttemplate && trace.x.length > 3 ? { ...trace, texttemplate: "" } : trace));
-      const layout = named(data, whole);
+      const data = full.filter((trace) => isShown((trace.meta || {}).group)).map((trace) => (narrow && trace.texttemplate && trace.x.length > 3 ? { ...trace, texttemplate: "" } : trace));
+      const layout = { ...named(data, whole), width: div.clientWidth || undefined };
       div.plain = layout;
       return Plotly.react(div, data, themed(layout), config);
     };
@@ -127,8 +130,9 @@
     const traces = [];
     const width = 2 ** set.smooth - 1;
     const named = new Set();
-    const shown = all.runs.filter((run) => set.runs === "all" || run.best || (set.runs === "broke" && run.end !== null));
-    const bands = kind === "val_loss" || set.runs === "all" ? [] : all.bands.filter((b) => b);
+    const here = (of) => isShown(all.arms[of.arm].group);
+    const shown = all.runs.filter((run) => here(run) && (set.runs === "all" || run.best || (set.runs === "broke" && run.end !== null)));
+    const bands = kind === "val_loss" || set.runs === "all" ? [] : all.bands.filter((b) => b && here(b));
     const banded = new Set(bands.map((b) => b.arm));
     bands.forEach((band) => {
       const arm = all.arms[band.arm], of = band[kind], x = along(band.step, band, set.x), name = escape(arm.name);
@@ -174,7 +178,7 @@
     const bar = document.createElement("div");
     bar.className = "controls";
     div.before(bar);
-    const draw = plot(div, () => ({ data: curveTraces(all, set.kind, set), layout: { height: 420 + 19 * Math.max(0, Math.ceil(all.arms.length / 6) - 1),
+    const draw = plot(div, () => ({ data: curveTraces(all, set.kind, set), layout: { height: 420 + 19 * Math.max(0, Math.ceil(all.arms.filter((arm) => isShown(arm.group)).length / 6) - 1),
       xaxis: { title: { text: UNITS[set.x] }, type: set.xlog, exponentformat: "SI" }, yaxis: { title: { text: KINDS[set.kind] }, type: set.ylog } } }));
     const choose = (name) => (value) => { set[name] = name === "smooth" ? Number(value) : value; draw(); };
     if (first === "loss") control(bar, "of", { loss: "training loss", val_loss: "validation loss" }, set.kind, choose("kind"));
@@ -200,12 +204,12 @@
         const up = th.getAttribute("aria-sort") !== "ascending";
         each("thead th", (other) => other.setAttribute("aria-sort", "none"), table);
         th.setAttribute("aria-sort", up ? "ascending" : "descending");
-        const rows = [...table.tBodies[0].rows].sort((a, b) => {
+        const compared = (a, b) => {
           const [x, y] = [key(a, column), key(b, column)];
           const order = typeof x === "number" && typeof y === "number" ? (x === y ? 0 : x - y) : String(x).localeCompare(String(y), undefined, { numeric: true });
           return up ? order : -order;
-        });
-        table.tBodies[0].append(...rows);
+        };
+        for (const body of table.tBodies) body.append(...[...body.rows].filter((row) => row.className !== "group").sort(compared));
       });
     }, table);
   }
@@ -215,7 +219,12 @@
     if (!input) return;
     input.addEventListener("input", () => {
       const words = input.value.toLowerCase().split(/\s+/);
-      for (const row of table.tBodies[0].rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+      for (const body of table.tBodies) {
+        const group = body.querySelector(".group"), name = group ? group.textContent : "";
+        const rows = [...body.rows].filter((row) => row !== group);
+        rows.forEach((row) => { row.hidden = !words.every((word) => `${name} ${row.textContent}`.toLowerCase().includes(word)); });
+        if (group) group.hidden = rows.every((row) => row.hidden);
+      }
     });
   }
 
@@ -226,12 +235,19 @@
   const queue = [];
   const stored = document.getElementById("figures-data") ? read("figures-data") : {};
   const all = document.getElementById("curves-data") ? read("curves-data") : null;
+  if (among) among.addEventListener("change", redraw);
   each(".plot", (div) => {
     if (div.dataset.curves) queue.push(curvePanel(div, all, div.dataset.curves));
     else queue.push(plot(div, () => stored[div.id]));
   });
   const flush = () => { while (queue.length) queue.shift()(); root.dataset.ready = "true"; };
-  addEventListener("beforeprint", () => { flush(); each("details", (d) => { d.open = true; }); });
+  // a window that is resized, a phone that is turned
+  let waiting = 0;
+  const fits = () => plots.every(({ div }) => !div._fullLayout || div._fullLayout.width === div.clientWidth);
+  addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(() => fits() || redraw(), 120); });
+
+  addEventListener("beforeprint", () => { flush(); each("details", (d) => { d.open = true; }); root.dataset.printing = "true"; redraw(); });
+  addEventListener("afterprint", () => { delete root.dataset.printing; redraw(); });
   const next = () => { const draw = queue.shift(); if (!draw) { root.dataset.ready = "true"; return; } draw(); setTimeout(next, 0); };
   next();
   window.page = { csv: (id) => csv(document.getElementById(id)), plots };

@@ -18,10 +18,10 @@ from modernllm.report.page.figures import (
     colours,
     differences,
     gradient_maps,
-    learning_rates,
+    rate_figures,
     regime_map,
-    timeline,
 )
+from modernllm.report.page.happenings import in_words, timeline
 from modernllm.report.page.markup import Html, data, joined, tag
 from modernllm.report.page.ranking import Standing
 from modernllm.report.page.reading import Record
@@ -35,8 +35,12 @@ PROBED = 60
 """Runs whose telemetry is read: it is most of a record."""
 
 
-def page(comparison: Comparison, x: Axis = "step", top: Sequence[Html] = (), pairs: Figure | None = None) -> str:
-    """The whole file. `top` stands above the answer, as a claim's verdict; `pairs` are its intervals, if it has any."""
+def page(
+    comparison: Comparison, x: Axis = "step", top: Sequence[Html] = (), pairs: Figure | None = None, up: str = ""
+) -> str:
+    """The whole file. `top` stands above the answer, as a claim's verdict; `pairs` are its intervals, if it has any;
+    `up` is the file that leads here, if one does.
+    """
     said = list(answer_part(comparison))
     if top:
         verdict, *rest = top
@@ -46,13 +50,12 @@ def page(comparison: Comparison, x: Axis = "step", top: Sequence[Html] = (), pai
         parts += tables_part(comparison)
         parts += figures_part(comparison, figures_of(comparison, pairs), x, pairs)
         parts += end_part(comparison)
-    return document(comparison.title, comparison.count.line, parts)
+    return document(comparison.title, comparison.count.line, parts, up)
 
 
-def document(title: str, count: str, parts: Sequence[Html]) -> str:
-    """With everything inline: style, plotly and the page's own script."""
-    from plotly.offline import get_plotlyjs  # 5 MB
-
+def document(title: str, count: str, parts: Sequence[Html], up: str = "") -> str:
+    """With everything inline: style, the page's own script, and plotly where there is a figure."""
+    body = joined(parts)
     here = files("modernllm.report.page")
     css, js = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     head = joined(
@@ -64,11 +67,19 @@ def document(title: str, count: str, parts: Sequence[Html]) -> str:
         ]
     )
     button = tag("button", {"class": "theme", "type": "button"}, "light / dark")
-    header = tag("header", {}, tag("h1", {}, title), tag("span", {"class": "count"}, count), button)
+    back = [tag("a", {"href": up}, "all claims")] if up else []
+    header = tag("header", {}, tag("h1", {}, title), tag("span", {"class": "count"}, count), *back, button)
     footer = tag("footer", {}, f"modernllm {installed('modernllm') or ''}, {time.strftime('%Y-%m-%d %H:%M')}")
-    scripts = joined(tag("script", {}, Html(text)) for text in (get_plotlyjs(), js))
-    body = tag("body", {}, tag("main", {}, header, joined(parts), footer), scripts)
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>{body}</html>\n'
+    scripts = joined(tag("script", {}, Html(text)) for text in (*_plotly(body), js))
+    whole = tag("body", {}, tag("main", {}, header, body, footer), scripts)
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>{whole}</html>\n'
+
+
+def _plotly(body: Html) -> list[str]:
+    """Its 5 MB, where something is drawn."""
+    from plotly.offline import get_plotlyjs
+
+    return [get_plotlyjs()] if 'class="plot"' in body else []
 
 
 def answer_part(comparison: Comparison) -> Iterator[Html]:
@@ -115,7 +126,8 @@ def problems_part(comparison: Comparison) -> Iterator[Html]:
     opened = {"open": ""} if len(found) <= 8 else {}
     runs = "1 run does" if len(found) == 1 else f"{len(found)} runs do"
     summary = tag("summary", {}, f"{runs} not count: {told}")
-    yield tag("section", {"class": "card problems", "id": "problems"}, tag("details", opened, summary, listed))
+    ways = joined(tag("p", {"class": "way"}, sentence) for sentence in comparison.ways_out)
+    yield tag("section", {"class": "card problems", "id": "problems"}, tag("details", opened, summary, listed, ways))
 
 
 def tables_part(comparison: Comparison) -> Iterator[Html]:
@@ -123,9 +135,10 @@ def tables_part(comparison: Comparison) -> Iterator[Html]:
     yield heading("Arms", "Each at its best learning rate; every seed a dot on one scale. Click a heading to sort.")
     if len(comparison.arms) > 5:
         yield filter_of("arms")
-    yield arms_table(comparison.rows, colour, comparison.by_bits)
+    groups = [(name, ranking.rows) for name, ranking in comparison.groups]
+    yield arms_table(groups, colour, comparison.by_bits)
     if len(comparison.arms) > 1:
-        yield heading("What differs", "Everything else in the configurations is the same.")
+        yield heading("What differs", "Everything else in the configurations is the same, or follows from this.")
         yield differing_table(comparison.arms)
 
 
@@ -147,18 +160,22 @@ def filter_of(table: str) -> Html:
 def figures_of(comparison: Comparison, pairs: Figure | None) -> list[Figure]:
     """All but the learning curves, which the page's own script draws."""
     colour = colours(comparison.arms)
-    found = [learning_rates(comparison.standings, colour)] if comparison.standings else []
-    found.append(regime_map(comparison.arms))
+    found = [*rate_figures(comparison.groups, colour), regime_map(comparison.rankings)]
     if pairs:
         found.append(pairs)
     elif comparison.pairs:
         found.append(differences(comparison.pairs))
     shown = probed(comparison.standings)
     found += gradient_maps([(each, *runs[0]) for each, runs in shown if runs][:MAPS])
-    found += by_depth({each.arm.label: [rows for _, rows in runs] for each, runs in shown}, colour)
+    found += by_depth({each.arm.label: [rows for _, rows in runs] for each, runs in shown}, colour, among(comparison))
     if events := timeline(comparison.arms):
         found.append(events)
     return found
+
+
+def among(comparison: Comparison) -> dict[str, int]:
+    """The number of the ranking that each arm is in."""
+    return {arm.label: number for number, ranking in enumerate(comparison.rankings) for arm in ranking.arms}
 
 
 def probed(standings: Sequence[Standing]) -> list[tuple[Standing, list[tuple[Record, Rows]]]]:
@@ -169,7 +186,8 @@ def probed(standings: Sequence[Standing]) -> list[tuple[Standing, list[tuple[Rec
 
 def figures_part(comparison: Comparison, figures: Sequence[Figure], x: Axis, above: Figure | None) -> Iterator[Html]:
     """All but the one that stands `above`."""
-    first = [figure for figure in figures if figure.id in ("lr", "regimes", "pairs") and figure is not above]
+    begin = ("lr", "regimes", "pairs")
+    first = [figure for figure in figures if figure.id.partition("-")[0] in begin and figure is not above]
     rest = [figure for figure in figures if figure not in first and figure is not above]
     panels = [
         ("curves", "loss", "Learning curves", "Click a name to hide an arm. × is where a run broke."),
@@ -180,12 +198,22 @@ def figures_part(comparison: Comparison, figures: Sequence[Figure], x: Axis, abo
     )
     yield tag("div", {"class": "figures"}, joined(map(drawn, first)))
     yield heading("Learning", "Thinned so that every spike is kept.")
+    yield from chooser([name for name, _ in comparison.groups])
     yield tag("div", {"class": "figures"}, joined(_panel(*panel) for panel in panels))
     if rest:
         yield heading("By depth and in time", "What telemetry saw; an arm without it is absent.")
         yield tag("div", {"class": "figures"}, joined(map(drawn, rest)))
     yield data("figures-data", {figure.id: {"data": figure.data, "layout": dict(figure.layout)} for figure in figures})
-    yield data("curves-data", curves(comparison.arms, comparison.standings, colours(comparison.arms), x))
+    drawn_from = curves(comparison.arms, comparison.standings, colours(comparison.arms), x, among(comparison))
+    yield data("curves-data", drawn_from)
+
+
+def chooser(names: Sequence[str]) -> Iterator[Html]:
+    """Which arms the figures below show: those of one ranking, where there are several."""
+    if len(names) > 1:
+        options = [tag("option", {"value": number}, name) for number, name in enumerate(names)]
+        select = tag("select", {"id": "among", "aria-label": "show"}, *options, tag("option", {"value": ""}, "all"))
+        yield tag("p", {"class": "controls"}, tag("label", {}, "show", select))
 
 
 def drawn(figure: Figure) -> Html:
@@ -206,6 +234,9 @@ def end_part(comparison: Comparison) -> Iterator[Html]:
         more = [tag("li", {}, f"and {len(told) - TOLD} more")] if len(told) > TOLD else []
         items = [*(tag("li", {}, sentence) for sentence in told[:TOLD]), *more]
         yield tag("ul", {"id": "nonfinite"}, joined(items))
+    if happened := in_words(comparison.arms):
+        yield heading("Events in words", "Of every run, those of one kind in one arm together.")
+        yield happened
     yield heading("What else differs", "Whatever differs here could be the reason instead of what is compared.")
     yield confounders_table(comparison.arms, comparison.confounders)
     yield heading("Runs", f"All {len(comparison.records)}, also those that do not count.")

@@ -5,7 +5,7 @@ The statistics are the referee's. What is judged was also what chose the learnin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -22,13 +22,16 @@ from modernllm.report.page.reading import Record
 
 MARGIN = 0.02
 """Nats: the smallest difference of interest, a few times what seeds move a loss at these sizes."""
+BySeed = dict[int, list[Record]]
 ALL_PAIRS = 6
 """Arms of which every pair is compared; among more, each with the best one."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """An arm at its best learning rate: of the rates with the most seeds, the one of the lowest mean."""
+    """An arm at its best learning rate: of the rates with at least half of the most seeds, the one with the lowest
+    mean over the seeds that all of these have; where they share none, of those with the most, over their own.
+    """
 
     arm: Arm
     choice: Choice
@@ -44,6 +47,11 @@ class Standing:
     def spread(self) -> float | None:
         """Standard deviation over seeds; None of one."""
         return stdev(self.losses.values()) if len(self.losses) > 1 else None
+
+    @property
+    def lost(self) -> bool:
+        """Whether no run of it learned anything, even at its best rate."""
+        return all(self.failed.values())
 
     @property
     def best(self) -> list[Record]:
@@ -67,9 +75,12 @@ class Pair:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Arms under one yardstick, the best first; `unranked` are arms with nothing to rank, each with the reason."""
+    """Arms under one yardstick, and in one `cell` of a claim, the best first; `unranked` are arms with nothing to rank,
+    each with the reason.
+    """
 
     yardstick: Yardstick
+    cell: str
     standings: tuple[Standing, ...]
     pairs: tuple[Pair, ...]
     unranked: tuple[tuple[Arm, str], ...]
@@ -77,6 +88,24 @@ class Ranking:
     @property
     def best(self) -> Standing:
         return self.standings[0]
+
+    @property
+    def tunes(self) -> bool:
+        """Whether these are the runs of a claim that choose learning rates and judge nothing."""
+        return bool(self.cell) and self.held_out == "tuning"
+
+    @property
+    def held_out(self) -> str:
+        return self.arms[0].records[0].held_out
+
+    @property
+    def rows(self) -> list[tuple[Arm, Standing | None]]:
+        """Every arm with its standing, where it has one: those that are ranked, then the others."""
+        return [*((each.arm, each) for each in self.standings), *((arm, None) for arm, _ in self.unranked)]
+
+    @property
+    def arms(self) -> list[Arm]:
+        return [arm for arm, _ in self.rows]
 
     @cached_property
     def behind(self) -> list[Pair]:
@@ -90,10 +119,35 @@ def rankings(arms: Sequence[Arm]) -> list[Ranking]:
     for arm in arms:
         cell = (arm.records[0].identity.get("origin") or {}).get("cell", "")
         groups.setdefault((arm.yardstick, cell), []).append(arm)
-    return [_ranking(yardstick, group) for (yardstick, _), group in groups.items()]
+    return [_ranking(yardstick, cell, group) for (yardstick, cell), group in groups.items()]
 
 
-def _ranking(yardstick: Yardstick, arms: Sequence[Arm]) -> Ranking:
+def names(rankings: Sequence[Ranking]) -> list[str]:
+    """What sets each apart from the others, in as few words as do; "" of a single one."""
+    found = [""] * len(rankings)
+    for of in APART:
+        told = [of(ranking) for ranking in rankings]
+        if len(set(found)) < len(found) and len(set(told)) > 1:
+            found = [" · ".join(filter(None, pair)) for pair in zip(found, told, strict=True)]
+    if len(set(found)) < len(found):  # the same words for texts that are not the same
+        return [f"{name or 'runs'} ({number})" for number, name in enumerate(found, 1)]
+    return found
+
+
+def _choice(ranking: Ranking, group: str) -> str:
+    return str(ranking.arms[0].records[0].identity["choices"].get(group) or "")
+
+
+APART: tuple[Callable[[Ranking], str], ...] = (
+    lambda ranking: ranking.cell,
+    lambda ranking: ranking.held_out,
+    lambda ranking: _choice(ranking, "data"),
+    lambda ranking: _choice(ranking, "tokenizer"),
+    lambda ranking: f"{ranking.yardstick.tokens:,} tokens",
+)
+
+
+def _ranking(yardstick: Yardstick, cell: str, arms: Sequence[Arm]) -> Ranking:
     standings, unranked = [], []
     for arm in arms:
         if why := _nothing_to_rank(arm):
@@ -101,7 +155,7 @@ def _ranking(yardstick: Yardstick, arms: Sequence[Arm]) -> Ranking:
         else:
             standings.append(standing(arm))
     standings.sort(key=lambda each: each.mean)
-    return Ranking(yardstick, tuple(standings), tuple(pairs(standings)), tuple(unranked))
+    return Ranking(yardstick, cell, tuple(standings), tuple(pairs(standings)), tuple(unranked))
 
 
 def _nothing_to_rank(arm: Arm) -> str:
@@ -113,22 +167,34 @@ def _nothing_to_rank(arm: Arm) -> str:
 
 
 def standing(arm: Arm) -> Standing:
-    by_rate = {lr: _by_seed(arm.at(lr)) for lr in arm.rates}
-    most = max(len(seeds) for seeds in by_rate.values())
-    full = {lr: seeds for lr, seeds in by_rate.items() if len(seeds) == most}
-    losses = np.array([[fmean(record.counted for record in runs) for runs in by.values()] for by in full.values()])
-    choice = best_lr(list(full), losses)
-    chosen = full[choice.lr]
+    by_rate = _tried({lr: _by_seed(arm.at(lr)) for lr in arm.rates})
+    shared = sorted(set.intersection(*(set(seeds) for seeds in by_rate.values())))
+    losses = np.array([[_loss(by[seed]) for seed in shared or by] for by in by_rate.values()])
+    choice = best_lr(list(by_rate), losses)
+    chosen = by_rate[choice.lr]
     return Standing(
         arm,
         choice,
-        {seed: fmean(record.counted for record in runs) for seed, runs in chosen.items()},
+        {seed: _loss(runs) for seed, runs in chosen.items()},
         {seed: all(record.failed for record in runs) for seed, runs in chosen.items()},
     )
 
 
-def _by_seed(records: Sequence[Record]) -> dict[int, list[Record]]:
-    found: dict[int, list[Record]] = {}
+def _tried(by_rate: Mapping[float, BySeed]) -> Mapping[float, BySeed]:
+    """Those that may be chosen, also if they lost a run or two."""
+    most = max(len(seeds) for seeds in by_rate.values())
+    enough = {lr: seeds for lr, seeds in by_rate.items() if 2 * len(seeds) >= most}
+    if set.intersection(*(set(seeds) for seeds in enough.values())):
+        return enough
+    return {lr: seeds for lr, seeds in by_rate.items() if len(seeds) == most}
+
+
+def _loss(runs: Sequence[Record]) -> float:
+    return fmean(record.counted for record in runs)
+
+
+def _by_seed(records: Sequence[Record]) -> BySeed:
+    found: BySeed = {}
     for record in sorted(records, key=lambda record: record.seed):
         found.setdefault(record.seed, []).append(record)
     return found

@@ -10,7 +10,7 @@ from statistics import fmean, median
 from modernllm.report.page.arms import Arm, differing
 from modernllm.report.page.confounders import Confounder, speed
 from modernllm.report.page.figures import OUTCOMES
-from modernllm.report.page.markup import Html, joined, table, tag
+from modernllm.report.page.markup import Html, grouped_table, joined, table, tag
 from modernllm.report.page.ranking import Standing
 from modernllm.report.page.reading import Record, Unreadable
 
@@ -68,26 +68,40 @@ def _median(values: Sequence[float | int]) -> float:
     return median(known) if known else math.nan
 
 
-def arms_table(rows: Sequence[tuple[Arm, Standing | None]], colour: Mapping[str, str], bits: bool) -> Html:
-    """The best first; every seed as a dot on one scale."""
-    every = [loss for _, standing in rows for loss in _losses(standing, bits)]
-    ends = (min(every, default=0.0), max(every, default=1.0))
-    body, head = [], []
-    for arm, standing in rows:
+Row = tuple[Arm, Standing | None]
+
+
+def arms_table(groups: Sequence[tuple[str, Sequence[Row]]], colour: Mapping[str, str], bits: bool) -> Html:
+    """A group has arms that are ranked against each other: the best first, every seed as a dot on one scale."""
+    first = next((arm_cells(arm, standing, bits) for _, rows in groups for arm, standing in rows), {})
+    names = [*list(first)[:3], "seeds", "outcomes", *list(first)[3:]]
+    bodies = [(name, _arm_rows(rows, names, colour, bits)) for name, rows in groups]
+    return grouped_table("arms", [_th(name) for name in names], bodies)
+
+
+def _arm_rows(rows: Sequence[Row], names: Sequence[str], colour: Mapping[str, str], bits: bool) -> list[Html]:
+    scale = _scale([standing for _, standing in rows if standing], bits)
+    ranked = sum(standing is not None for _, standing in rows) > 1
+    found = []
+    for place, (arm, standing) in enumerate(rows):
         cells = arm_cells(arm, standing, bits)
-        dots = _dots(_losses(standing, bits), ends, colour[arm.label])
-        names = [*list(cells)[:3], "seeds", "outcomes", *list(cells)[3:]]
         swatch = tag("i", {"class": "swatch", "style": f"background:{colour[arm.label]}"})
-        first = Cell(tag("span", {"class": "named"}, swatch, tag("span", {}, arm.label)), arm.label)
         shown = {
             **cells,
-            "arm": first,
-            "seeds": Cell(dots, cells[names[1]].order),
+            "arm": Cell(tag("span", {"class": "named"}, swatch, tag("span", {}, arm.label)), arm.label),
+            "seeds": Cell(_dots(_losses(standing, bits), scale, colour[arm.label]), cells[names[1]].order),
             "outcomes": Cell(outcome_bar(arm), -arm.outcomes["ok"]),
         }
-        head = names
-        body.append(tag("tr", {}, joined(_td(name, shown[name]) for name in names)))
-    return table("arms", [_th(name) for name in head], body)
+        best = {"class": "best"} if ranked and place == 0 else {}
+        found.append(tag("tr", best, joined(_td(name, shown[name]) for name in names)))
+    return found
+
+
+def _scale(standings: Sequence[Standing], bits: bool) -> tuple[float, float]:
+    """Of the arms that learned anything, if there are any: what is counted as its start would flatten the others."""
+    learned = [each for each in standings if not each.lost]
+    every = [loss for each in learned or standings for loss in _losses(each, bits)]
+    return min(every, default=0.0), max(every, default=1.0)
 
 
 TEXTS = ("arm", "seeds", "outcomes", "run", "outcome", "why")
@@ -105,11 +119,11 @@ def _th(name: str) -> Html:
 
 
 def _dots(values: Sequence[float], ends: tuple[float, float], colour: str) -> Html:
-    """A strip with a dot for each value and a bar at their mean."""
+    """A strip with a dot for each value and a bar at their mean; what lies beyond the scale stands at its end."""
     if not values:
         return Html("–")
     span = (ends[1] - ends[0]) or 1.0
-    at = [6 + (STRIP - 12) * (value - ends[0]) / span for value in values]
+    at = [6 + (STRIP - 12) * min(1.0, (value - ends[0]) / span) for value in values]
     title = tag("title", {}, " ".join(f"{value:.4f}" for value in values))
     mean = f'<rect x="{fmean(at) - 1:.1f}" y="2" width="2" height="14" fill="{colour}"/>'
     dots = "".join(f'<circle cx="{x:.1f}" cy="9" r="4" fill="{colour}" fill-opacity=".6"/>' for x in at)
@@ -122,8 +136,6 @@ def outcome_bar(arm: Arm) -> Html:
     """How many runs ended how, good ones first."""
     order = [*OUTCOMES, *sorted(set(arm.outcomes) - set(OUTCOMES))]
     counts = [(word, arm.outcomes[word]) for word in order if arm.outcomes[word]]
-    if arm.missing:
-        counts.append(("missing", len(arm.missing)))
     return joined(pill(word, f"{number} {word}") for word, number in counts)
 
 
@@ -164,10 +176,10 @@ def runs_table(arms: Sequence[Arm]) -> Html:
     """Every run, with how it ended and why."""
     rows = []
     for arm in arms:
-        for record in sorted(arm.records, key=lambda record: (record.lr, record.seed)):
+        for record in in_order(arm):
             why = record.problem or str(record.status.get("reason") or "")
             cells = {
-                "run": Cell(record.path.name, record.path.name),
+                "run": Cell(record.path.name or "–", record.path.name),
                 "arm": Cell(arm.label, arm.label),
                 "lr": _number(record.lr, "{:g}"),
                 "seed": Cell(record.seed, record.seed),
@@ -177,7 +189,13 @@ def runs_table(arms: Sequence[Arm]) -> Html:
                 "why": Cell(_cut(why), why),
             }
             rows.append(tag("tr", {}, joined(_td(name, cell) for name, cell in cells.items())))
-    return table("runs", map(_th, ("run", "arm", "lr", "seed", "outcome", "loss", "bits/byte", "why")), rows)
+    names = ("run", "arm", "lr", "seed", "outcome", "loss", "bits/byte", "why")
+    return table("runs", [_th(name) for name in names], rows)
+
+
+def in_order(arm: Arm) -> list[Record]:
+    """Its runs by learning rate and seed."""
+    return sorted(arm.records, key=lambda record: (record.lr, record.seed))
 
 
 @dataclass(frozen=True)
@@ -191,11 +209,14 @@ class Count:
     unreadable: int
 
     @classmethod
-    def of(cls, arms: Sequence[Arm], unreadable: Sequence[Unreadable], absent: int = 0) -> Count:
-        usable = sum(len(arm.usable) for arm in arms)
-        missing = absent + sum(len(arm.missing) for arm in arms)
-        placed = sum(len(arm.records) for arm in arms)
-        return cls(placed + missing + len(unreadable), missing, usable, placed - usable, len(unreadable))
+    def of(cls, arms: Sequence[Arm], unreadable: Sequence[Unreadable]) -> Count:
+        """`unreadable` are those that could not be placed in an arm."""
+        records = [record for arm in arms for record in arm.records if not record.lent]
+        usable = sum(record.usable for record in records)
+        missing = sum(record.missing for record in records)
+        damaged = sum(record.unreadable for record in records)
+        unusable = len(records) - usable - missing - damaged
+        return cls(len(records) + len(unreadable), missing, usable, unusable, damaged + len(unreadable))
 
     @property
     def line(self) -> str:
@@ -208,9 +229,14 @@ class Count:
 
 def problems(arms: Sequence[Arm], unreadable: Sequence[Unreadable]) -> list[str]:
     """Each run that does not count, named, with the reason."""
-    unusable = [f"{r.path.name}: {r.problem}" for arm in arms for r in arm.records if r.problem]
-    missing = [f"{arm.label}, learning rate {lr:g}, seed {seed}: no run" for arm in arms for lr, seed in arm.missing]
-    return [*(f"{each.path.name}: {each.reason}" for each in unreadable), *unusable, *missing]
+    records = [(arm, record) for arm in arms for record in in_order(arm) if not record.lent]
+    there = [f"{record.path.name}: {record.problem}" for _, record in records if record.problem and not record.missing]
+    missing = [
+        f"{arm.label}, learning rate {record.lr:g}, seed {record.seed}: {record.problem}"
+        for arm, record in records
+        if record.missing
+    ]
+    return [*(f"{each.path.name}: {each.reason}" for each in unreadable), *there, *missing]
 
 
 def stories(records: Sequence[Record]) -> list[str]:
