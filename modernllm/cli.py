@@ -129,6 +129,7 @@ def sweep(jobs: list[tuple[DictConfig, Asked]], command: Command, words: Sequenc
 
         print(*estimate(plan, executor.places(plan.todo)), sep="\n")
         return 0
+    plan.keep(words)
     stopped = None
     with LiveTable(plan.todo, len(plan.done), console) as live:
         try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,11 @@ import torch
 from omegaconf import DictConfig
 
 from modernllm.config.build import build, resolve
+from modernllm.crew import Killed, Seat, together
+from modernllm.distributed import OneProcess, joined
 from modernllm.generate import generate
+from modernllm.logger import mirrored
+from modernllm.precision import pick_device
 from modernllm.preparation import Asked, Prepared, prepare_run
 from modernllm.report.console import Console
 from modernllm.report.summary import opening
@@ -24,12 +30,13 @@ from modernllm.runs.directory import RunDirectory
 from modernllm.runs.extension import Extension, extend
 from modernllm.runs.outcome import judge
 from modernllm.runs.record import Run, load_run
-from modernllm.runs.recorder import Recorder
+from modernllm.runs.recorder import Recorder, Unrecorded
+from modernllm.telemetry import Elsewhere
 from modernllm.trainer import Ending, Trainer
 
 Composed = DictConfig | Mapping[str, Any]
 
-FINISHED, NONFINITE, SIGNALLED = 0, 4, 128
+FINISHED, FAILED, NONFINITE, SIGNALLED = 0, 1, 4, 128
 """Exit codes of one run; to the last the signal's number is added, as a shell does: 130 is Ctrl-C, 143 SIGTERM."""
 
 
@@ -51,7 +58,7 @@ def run(cfg: Composed, asked: Asked) -> tuple[int, Run]:
                 console.print(line)
             if extension and not directory.status():
                 extension.seed(directory)
-            perform(prepared, directory, console)
+            perform(prepared, asked, directory, console)
         done = load_run(directory.path)
     # a finished run may have been asked for in other words; a table of this command's runs names them by its own
     done = replace(done, identity=done.identity | {"choices": asked.choices, "overrides": asked.overrides})
@@ -85,8 +92,15 @@ def held(directory: RunDirectory):
         directory.release()
 
 
-def perform(prepared: Prepared, directory: RunDirectory, console: Console) -> None:
+def perform(prepared: Prepared, asked: Asked, directory: RunDirectory, console: Console) -> None:
     """Train and record; the status says how it ended, whatever happens."""
+
+    def give_up(why: ChildProcessError) -> None:
+        with suppress(OSError):
+            directory.mark(**as_status(why))
+        print(f"error: {why}", file=sys.stderr, flush=True)
+        os._exit(FAILED)
+
     config, identity = prepared.config, prepared.identity
     directory.open(config, identity)
     directory.mark("running", step=0)
@@ -99,19 +113,34 @@ def perform(prepared: Prepared, directory: RunDirectory, console: Console) -> No
             study=config["study"],
             arm=arm(identity),
             tags=[f"{group}={choice}" for group, choice in identity["choices"].items()],
-            config=config,
+            config=mirrored.configuration(config, identity),
         )
-        with console:
-            ending = make_trainer(prepared, recorder).fit()
+        with console, together(config, asked, directory.path, give_up) as group:
+            ending = make_trainer(prepared, recorder, group).fit()
         results = conclude(prepared, directory, ending) | {"seconds": time.time() - started}
     except BaseException as error:
-        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         with suppress(OSError):  # where the disk is full the error itself is what counts
-            directory.mark(status, reason=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+            directory.mark(**as_status(error), traceback=traceback.format_exc())
         recorder.finish({"outcome": None, "reason": str(error)}, failed=True)
         raise
-    recorder.finish({k: v for k, v in results.items() if k != "sample"}, failed=results["status"] != "finished")
+    recorder.finish(mirrored.summary(results), failed=results["status"] != "finished")
     directory.mark(str(results.pop("status")), **results)
+
+
+def as_status(error: BaseException) -> dict[str, str]:
+    """Nothing was wrong with a run that somebody ended."""
+    ended = isinstance(error, KeyboardInterrupt | Killed)
+    return {"status": "interrupted" if ended else "failed", "reason": f"{type(error).__name__}: {error}"}
+
+
+def accompany(config: dict[str, Any], asked: Asked, seat: Seat, ready: Callable[[], None]) -> None:
+    """What every rank but the first does of a run: the same training on its share, and no record."""
+    prepared = prepare_run(config | {"trainer": config["trainer"] | {"profile": False}}, asked)
+    telemetry = Elsewhere(prepared.parts["telemetry"])
+    prepared = replace(prepared, parts=prepared.parts | {"telemetry": telemetry})
+    ready()
+    with joined(seat.rank, seat.size, seat.meeting, pick_device(config["trainer"]["device"])) as group:
+        make_trainer(prepared, Unrecorded(RunDirectory(seat.directory)), group).fit()
 
 
 def arm(identity: dict[str, Any]) -> str:
@@ -120,8 +149,9 @@ def arm(identity: dict[str, Any]) -> str:
     return " ".join(asked) or "default"
 
 
-def make_trainer(prepared: Prepared, recorder: Recorder) -> Trainer:
-    config = prepared.config
+def make_trainer(prepared: Prepared, recorder: Recorder, group: OneProcess | None = None) -> Trainer:
+    config, group = prepared.config, group or OneProcess()
+    group.same("configuration", prepared.identity["config_hash"])
     rows = config["trainer"]["micro_batch"] or config["trainer"]["batch_size"]
     return build(
         config["trainer"],
@@ -132,6 +162,7 @@ def make_trainer(prepared: Prepared, recorder: Recorder) -> Trainer:
         token_bytes=torch.from_numpy(np.asarray(prepared.data.tokenizer.token_bytes, dtype=np.int64)),
         recorder=recorder,
         seed=config["seed"],
+        group=group,
         **prepared.parts,
     )
 

@@ -55,6 +55,11 @@ def pick_device(name: Literal["auto", "cpu", "cuda", "mps"]) -> torch.device:
     return torch.device(name)
 
 
+def threads_each(threads: int | None, ranks: int) -> int:
+    """So many as were asked for, or an equal share of the cores for every rank of a run."""
+    return threads or max(1, usable_cores() // ranks)
+
+
 def usable_cores() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

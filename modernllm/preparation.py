@@ -16,14 +16,16 @@ from modernllm.compilation import require_compiler
 from modernllm.config.build import build, build_model
 from modernllm.cost import cost, executed_flops_per_token
 from modernllm.data.cache import default_cache
+from modernllm.data.held_out import windows_of
 from modernllm.data.ngram import Floors, cached_floors
 from modernllm.data.prepare import TokenizedCorpus, check_ids, prepare
-from modernllm.data.windows import Windows, gather, validation_windows
+from modernllm.data.windows import Windows
+from modernllm.distributed import require_room
 from modernllm.init import named_generator
 from modernllm.logger import Logger
 from modernllm.model import Decoder
 from modernllm.position.loudness import loudness
-from modernllm.precision import is_deterministic, pick_device, usable_cores
+from modernllm.precision import is_deterministic, pick_device, threads_each
 from modernllm.runs import identity as identify
 
 NEEDED = ("trainer.steps", "trainer.batch_size", "model.context_length")
@@ -44,7 +46,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Text:
-    """A tokenized corpus and the fixed list of windows that every run on it is evaluated on."""
+    """A tokenized corpus and the fixed list of windows that every run on it is measured on."""
 
     data: TokenizedCorpus
     validation: Batch
@@ -79,6 +81,7 @@ def settle(config: dict[str, Any]) -> torch.device:
     if config["seed"] is None:
         config["seed"] = secrets.randbelow(2**31)
     device = pick_device(config["trainer"]["device"])
+    require_room(config["trainer"], device)
     if config["trainer"]["compile"]:
         require_compiler(device)
     return device
@@ -92,10 +95,9 @@ def read_text(config: dict[str, Any]) -> Text:
     model["vocab_size"] = model["vocab_size"] or data.tokenizer.vocab_size
     for side in ("train", "validation"):
         check_ids(getattr(data, side), model["vocab_size"], data.folder / f"{side}.bin")
-    length = model["context_length"]
-    starts, validation_hash = validation_windows(data.validation, length, config["trainer"]["validation_tokens"])
-    hashes = {"corpus": data.corpus_hash, "tokenizer": data.tokenizer_hash, "validation": validation_hash}
-    return Text(data, gather(data.validation, starts, length), hashes)
+    windows = windows_of(data.validation, config)
+    hashes = {"corpus": data.corpus_hash, "tokenizer": data.tokenizer_hash, "validation": windows.hash}
+    return Text(data, windows.batch, hashes)
 
 
 def name_run(
@@ -123,6 +125,7 @@ def prepare_run(config: dict[str, Any], asked: Asked) -> Prepared:
         | {
             "run_id": run_id,
             "config_hash": config_hash,
+            "held_out": config["trainer"]["held_out"],
             "device": device.type,
             "numerics": numerics(config["trainer"], device),
             "choices": asked.choices,
@@ -157,7 +160,8 @@ def numerics(trainer: dict[str, Any], device: torch.device) -> dict[str, Any]:
         "precision": trainer["precision"],
         "deterministic": is_deterministic(trainer["deterministic"], device),
         "compile": trainer["compile"],
-        "threads": trainer["threads"] or usable_cores(),
+        "ranks": trainer["ranks"],
+        "threads": threads_each(trainer["threads"], trainer["ranks"]),
     }
 
 

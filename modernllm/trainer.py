@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import torch
@@ -16,21 +16,35 @@ from torch import Tensor, nn
 from modernllm import checkpoint
 from modernllm.batch import Batch
 from modernllm.compilation import compiled
+from modernllm.data.held_out import HeldOut
+from modernllm.distributed import OneProcess
 from modernllm.evaluation import evaluate
 from modernllm.init import named_generator
 from modernllm.interrupt import Interrupt
 from modernllm.loss_scale import DynamicScale, NoScale
 from modernllm.memory import keep_freed_memory
 from modernllm.nonfinite.examine import Moment, is_sound
-from modernllm.nonfinite.inquest import Inquest
+from modernllm.nonfinite.inquest import Inquest, NoInquest
 from modernllm.objective import Objective
-from modernllm.optimizer import Optimizer
-from modernllm.precision import Precision, autocast, is_deterministic, pick_device, reproducible, usable_cores
+from modernllm.optimizer import HOST, Optimizer
+from modernllm.precision import Precision, autocast, is_deterministic, pick_device, reproducible, threads_each
 from modernllm.profile import profiling
 from modernllm.quantities import Count, NonNegative
 from modernllm.runs.recorder import Recorder
 from modernllm.telemetry import NoTelemetry
 from modernllm.update import Measured, Policy, Update
+
+
+def reading(device: torch.device, policy: Policy) -> tuple[int, float]:
+    """Of how many steps, or after how many seconds, what they left is read back and recorded.
+
+    Of several steps at once, since a device would have to be waited for, and on a CPU the code that reads has left its
+    caches when a step is done. At once where the weights go on to change after a non-finite step and nobody has to be
+    waited for: only then can that step be done again.
+    """
+    if device.type in HOST:
+        return 16 if policy == "stop" else 1, 0.25
+    return 16, math.inf
 
 
 @dataclass(frozen=True)
@@ -46,7 +60,9 @@ class Trainer:
     """The first line of arguments comes from the configuration, the second from the program.
 
     `train(step)` is the global batch of a step, whoever computes it in whatever pieces; `validation` the fixed list
-    of evaluation batches; `optimizer` holds the parameters of `model`, `schedule(step)` is the share of its rate.
+    of evaluation batches; `optimizer` holds the parameters of `model`, `schedule(step)` is the share of its rate;
+    `group` the ranks that share the work. All of them do all of this, in the same order: what they must agree on goes
+    through the group, and only the first has a recorder that writes and telemetry that looks.
     """
 
     def __init__(
@@ -62,9 +78,11 @@ class Trainer:
         deterministic: bool | None,
         compile: bool,
         device: Literal["auto", "cpu", "cuda", "mps"],
+        ranks: Count,
         threads: Count | None,
         eval_every: Count | None,
         validation_tokens: Count,
+        held_out: HeldOut,
         checkpoint_every: Count | None,
         keep: Count,
         profile: bool,
@@ -77,9 +95,11 @@ class Trainer:
         telemetry: NoTelemetry,
         recorder: Recorder,
         seed: int,
+        group: OneProcess | None = None,
     ):
         keep_freed_memory()
-        torch.set_num_threads(threads or usable_cores())
+        torch.set_num_threads(threads_each(threads, ranks))
+        self.group = group or OneProcess()
         self.device = pick_device(device)
         self.steps, self.micro_batch, self.clip = steps, micro_batch or batch_size, clip
         self.eval_every = eval_every or max(1, steps // 5)
@@ -91,9 +111,11 @@ class Trainer:
         objective = Objective(self.model, z_loss)
         self.forward = compiled(objective) if compile else objective
         self.scale = DynamicScale(self.device) if precision == "fp16" else NoScale()
-        self.update = Update(self.model, optimizer, schedule, clip, nonfinite, self.scale)
-        self.inquest = Inquest(
-            objective, train, self.micro_batch, precision, optimizer, self.update.names, recorder.directory
+        self.update = Update(self.model, optimizer, schedule, clip, nonfinite, self.scale, self.group)
+        self.inquest = (
+            Inquest(objective, train, self.micro_batch, precision, optimizer, self.update.names, recorder.directory)
+            if self.group.rank == 0
+            else NoInquest()
         )
         self.train = train
         self.validation = [batch.to(self.device) for batch in validation]
@@ -109,7 +131,7 @@ class Trainer:
         self.examined = False
         self.before: tuple[Measured, Tensor] | None = None  # the last update, and its gradients' norms
         self.unread: list[tuple[Moment, Measured]] = []
-        self.read_every = 1 if self.device.type == "cpu" else 16
+        self.read_every, self.patience = reading(self.device, nonfinite)
         self.clock = 0.0
 
     @property
@@ -128,24 +150,26 @@ class Trainer:
         profiled = profiling(self.profile, self.recorder.directory.path)
         with reproducible(self.deterministic), Interrupt() as interrupt, profiled as tick:
             self.resume()
+            self.inquest.begin()
             if self.step == 0:
                 self.evaluate()
                 self.probe()
+            stopped = 0
             self.clock = time.perf_counter()
-            while not self.ended and not interrupt.signal:
+            while not self.ended and not (stopped := self.group.largest(interrupt.signal or 0)):
                 self.advance()
                 tick()
             self.read_back()
             self.check_weights()
             if not self.ended:
                 self.save()
-        return Ending(self.step, self.first_nonfinite_step, None if self.ended else interrupt.signal)
+        return Ending(self.step, self.first_nonfinite_step, None if self.ended else stopped)
 
     def advance(self) -> None:
         """One step, and what is due after it."""
         self.unread.append((Moment.now(self.device, self.scale.state_dict()), self.train_step()))
         self.step += 1
-        if len(self.unread) >= self.read_every:
+        if self.group.largest(len(self.unread) >= self.read_every or time.perf_counter() - self.clock > self.patience):
             self.read_back()
         self.pause()
 
@@ -154,7 +178,7 @@ class Trainer:
         batch = self.train(self.step)
         n_targets = batch.n_targets
         loss = torch.zeros((), device=self.device)
-        for micro in batch.split(self.micro_batch):
+        for micro in self.group.share(batch).split(self.micro_batch):
             with autocast(self.precision, self.device):
                 nats, auxiliary = self.forward(micro.to(self.device))
             self.update.backward((nats + auxiliary) / n_targets)
@@ -239,9 +263,14 @@ class Trainer:
         words = ", ".join(sick[:3]) + (f" and {len(sick) - 3} more" if len(sick) > 3 else "")
         gradients = f"; gradients of {words} are not finite" if sick and math.isfinite(loss) else ""
         message = f"non-finite at step {step}: loss {loss}{gradients}"
-        details: dict[str, Any] = {"loss": loss, "gradients": sick}
+        details: dict[str, Any] = {
+            "loss": loss,
+            "grad_norm": float(norms.norm()),
+            "lr": measured.lr,
+            "gradients": sick,
+        }
         if not (skips and self.examined):
-            details |= self.inquest(step, began, self.before, left_alone)
+            details |= self.inquest(step, self.of_all(began), self.before, left_alone)
             message += f"; first non-finite: {details['where']}"
             self.examined = True
         if skips:
@@ -251,8 +280,9 @@ class Trainer:
 
     def check_weights(self) -> None:
         """Before weights are judged or kept: losses show only in the next step what an update has left."""
+        self.group.same_weights(self.model)
         if self.first_nonfinite_step is None and self.before is not None and not is_sound(self.model):
-            began = Moment.now(self.device, self.scale.state_dict())
+            began = self.of_all(Moment.now(self.device, self.scale.state_dict()))
             details = self.inquest(self.step, began, self.before, left_alone=True)
             message = f"non-finite weights after step {self.step}; first non-finite: {details['where']}"
             self.end(self.step, message, details)
@@ -264,8 +294,14 @@ class Trainer:
         if self.cut:  # the device has gone on, without changing anything
             self.step = step
 
+    def of_all(self, began: Moment) -> Moment:
+        """A moment of this rank with the generators of all."""
+        first, *others = self.group.gather(began.generators)
+        return replace(began, generators=first, others=others)
+
     def evaluate(self) -> None:
-        loss = evaluate(self.model, self.validation, self.token_bytes, autocast(self.precision, self.device))
+        precision = autocast(self.precision, self.device)
+        loss = evaluate(self.model, self.validation, self.token_bytes, precision, self.group)
         self.recorder.evaluation(
             {
                 "step": self.step,
@@ -276,13 +312,13 @@ class Trainer:
         )
         if self.step and loss.nats_per_token < self.best:
             self.best = loss.nats_per_token
-            checkpoint.save_weights(self.recorder.directory.checkpoints / "best.safetensors", self.model)
+            self.recorder.weights("best", self.model)
 
     def probe(self) -> None:
         """A look inside the model. One that it cannot bear is said once and costs the run nothing."""
         try:
             found = self.telemetry.probe()
-        except RuntimeError as error:  # an operator without a backward in eval mode, or no memory for the maps
+        except Exception as error:  # an operator without a backward in eval mode, no memory, what hooks do not expect
             self.telemetry.give_up_probing()
             why = str(error).partition("\n")[0]
             self.recorder.event("telemetry", self.step, f"no look inside this model: {type(error).__name__}: {why}")
@@ -302,18 +338,18 @@ class Trainer:
         """A checkpoint to go on from, and after the last step the weights by themselves."""
         if self.first_nonfinite_step is not None:  # nothing overwrites what was good
             return
-        folder = self.recorder.directory.checkpoints
+        moment = self.of_all(Moment.now(self.device, {}))
         content: dict[str, Any] = {
             "model": self.model.state_dict(),
             "optimizer": self.update.optimizer.state_dict(),
             "scale": self.scale.state_dict(),
-            "generators": Moment.now(self.device, {}).generators,
+            "generators": moment.generators,
+            "other_generators": moment.others,
             "best": self.best,
         }
-        self.recorder.directory.sync()
         if self.step == self.steps:  # first, since a run with its last checkpoint has nothing left to do
-            checkpoint.save_weights(folder / "final.safetensors", self.model)
-        checkpoint.save(folder, self.step, content, self.keep)
+            self.recorder.weights("final", self.model)
+        self.recorder.checkpoint(self.step, content, self.keep)
 
     def resume(self) -> None:
         """Go back to the newest checkpoint, or to the start, and forget what was recorded after it."""
@@ -321,14 +357,19 @@ class Trainer:
         content, broken = checkpoint.load_newest(
             directory.checkpoints, lambda step: directory.holds(step, evaluated=step == self.steps)
         )
+        self.group.same("checkpoint", content and content["step"])  # and nobody goes on before all have read
         # dropout's stream: no draw of initialisation, data order or evaluation shifts it
-        torch.manual_seed(named_generator(self.seed, "dropout").initial_seed())
+        stream = f"dropout of rank {self.group.rank}" if self.group.rank else "dropout"
+        torch.manual_seed(named_generator(self.seed, stream).initial_seed())
         if content is not None:
             self.step, self.best = content["step"], content["best"]
             checkpoint.restore(self.model, content["model"])
             self.update.optimizer.load_state_dict(content["optimizer"])
             self.scale.load_state_dict(content["scale"])
-            Moment(content["generators"], {}).restore(self.device)
+            kept = [content["generators"], *content.get("other_generators", [])]
+            if self.group.rank < len(kept):  # a rank that was not there before begins its stream
+                Moment(kept[self.group.rank], {}).restore(self.device)
+        self.group.same_weights(self.model)
         was_there = self.recorder.rewind(self.step or -1)  # a run that starts over evaluates its start again
         self.telemetry.remember(directory.telemetry_rows())
         for sentence in broken:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from modernllm.distributed import OneProcess
 from modernllm.linear import parameter_roles
 from modernllm.loss_scale import DynamicScale, NoScale
 from modernllm.optimizer import Optimizer
@@ -29,6 +30,13 @@ class Adaptive(Protocol):
     """A module that changes by itself after each step; not after one that changed nothing (`held` is 1)."""
 
     def after_step(self, held: Tensor) -> None: ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A module that counts something over the tokens of a step, for its `after_step`: it is added up over the ranks."""
+
+    def tallies(self) -> list[Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -56,20 +64,26 @@ class Update:
         clip: float,
         nonfinite: Policy,
         scale: NoScale | DynamicScale,
+        group: OneProcess,
     ):
         self.names, self.parameters, _ = zip(*parameter_roles(model), strict=True)
         self.optimizer, self.schedule, self.clip, self.scale = optimizer, schedule, clip, scale
+        self.group = group
         self.peaks = [group["lr"] for group in optimizer.param_groups]
         self.latched = LATCH[nonfinite]
         # modules that learn something by themselves, as a router balances its experts
         self.adaptive = [module.after_step for module in model.modules() if isinstance(module, Adaptive)]
+        self.tallies = [module.tallies for module in model.modules() if isinstance(module, Counting)]
         self.latch = torch.zeros((), device=self.parameters[0].device)
 
     def backward(self, loss: Float[Tensor, ""]) -> None:
         self.scale.scale(loss).backward()
 
     def __call__(self, step: int, loss: Float[Tensor, ""]) -> Measured:
-        """`step` counts from 1. The norm is that of all gradients before clipping, tensor by tensor."""
+        """`step` counts from 1, `loss` is that of this rank. The norm is that of all gradients before clipping, tensor
+        by tensor; it and all that follows from it is the same on every rank.
+        """
+        self.group.join(self.parameters, loss, self.tallies)
         present = [p.grad for p in self.parameters if p.grad is not None]
         self.scale.unscale(present)
         norms = torch.stack(
@@ -80,7 +94,8 @@ class Update:
         poisoned = 1.0 - (loss.isfinite() & total.isfinite()).float() - overflowed
         self.latch = self.latched(self.latch, poisoned)
         held = torch.maximum(self.latch, overflowed)
-        torch.nn.utils.clip_grads_with_norm_(self.parameters, self.clip, total)
+        # as torch.nn.utils.clip_grads_with_norm_, which looks first for gradients on other devices
+        torch._foreach_mul_(present, (self.clip / (total + 1e-6)).clamp(max=1.0))
         lr = self.set_rate(step)
         self.apply(held)
         self.optimizer.zero_grad(set_to_none=True)

@@ -75,9 +75,9 @@ def benchmark(
     format: Literal["text", "json"] = "text",
 ) -> None:
     """`step`: tokens/s of one training step on one CPU thread, our trainer over a plain loop of the same model, a
-    hand-written GPT-2, Hugging Face's GPT-2 and LLaMA, and an x-transformers decoder, taking turns in one process,
-    `seconds` (1) each in every round. A ratio above 1 says that ours is faster; `lowest` and `highest` are over the
-    rounds.
+    hand-written GPT-2, Hugging Face's GPT-2 and LLaMA, and an x-transformers decoder, each beside ours of the same
+    design, taking turns in one process, `seconds` (1) each in every round. A ratio above 1 says that ours is faster;
+    `lowest` and `highest` are over the rounds.
 
     `telemetry`: what telemetry=default adds to a step, as a share, measured against telemetry=none in turns.
 

@@ -74,7 +74,7 @@ class SoftmaxAttention(nn.Module):
         return self.dropout(self.out(self.gather(y, x)))
 
     def _heads(self, x: Float[Tensor, "b t hk"]) -> Float[Tensor, "b h t k"]:
-        return x.unflatten(2, (-1, self.head_dim)).transpose(1, 2)
+        return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
     def visible(self, context: Context) -> Bool[Tensor, "#b 1 t s"] | None:
         """Which keys a query may see; None is all that came before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -90,9 +91,24 @@ def x_transformers(vocab: int, dim: int, layers: int, heads: int, length: int) -
     return model, model
 
 
+class Peer(NamedTuple):
+    """A model of other hands, and the choices that make ours the same design: `arch=gpt2` beside a GPT-2."""
+
+    make: Callable[[int, int, int, int, int], tuple[nn.Module, Logits]]
+    design: tuple[str, ...]
+
+
+GPT2 = ("arch=gpt2", "head=untied")
+X_TRANSFORMERS = (
+    "norm=layernorm_nobias",
+    "position=learned",
+    "activation=gelu",
+    "model.feedforward_bias=true",
+)
+
 PEERS = {
-    "hand-written GPT-2": minimal_gpt2,
-    "Hugging Face GPT-2": hf_gpt2,
-    "Hugging Face LLaMA": hf_llama,
-    "x-transformers": x_transformers,
+    "hand-written GPT-2": Peer(minimal_gpt2, GPT2),
+    "Hugging Face GPT-2": Peer(hf_gpt2, GPT2),
+    "Hugging Face LLaMA": Peer(hf_llama, ("arch=llama",)),
+    "x-transformers": Peer(x_transformers, X_TRANSFORMERS),
 }

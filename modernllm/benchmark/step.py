@@ -7,6 +7,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,33 +29,36 @@ Loop = Callable[[int], None]
 
 
 def compare_steps(size: str, precision: Precision, rounds: int, seconds: float) -> Iterator[dict[str, Any]]:
-    """A row for every peer: `ratio` is the median over the rounds of our tokens/s over theirs.
+    """A row for every peer: `ratio` is the median over the rounds of our tokens/s over theirs, `design` what we were
+    given to be the same transformer.
 
     Each round gives everyone about `seconds` of this process's CPU time, in turn, so that a machine that slows down
     slows down all. One thread.
     """
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        entrants = dict(_entrants(size, precision, Path(folder)))
+        pairs = list(_pairs(size, precision, Path(folder)))
+        loops = dict.fromkeys(loop for _, _, *both in pairs for loop in both)  # a trainer may stand beside two peers
         n_tokens = _tokens_per_step(size)
-        n_steps = max(2, round(seconds / _seconds(entrants["trainer"], 3) * 3))
-        speeds: dict[str, list[float]] = {name: [] for name in entrants}
-        for loop in entrants.values():
+        for loop in loops:
             loop(2)
+        n_steps = max(2, round(seconds / _seconds(pairs[0][2], 3) * 3))
+        speeds: dict[Loop, list[float]] = {loop: [] for loop in loops}
         for _ in range(rounds):
-            for name, loop in entrants.items():
-                speeds[name].append(n_steps * n_tokens / _seconds(loop, n_steps))
-    for name in list(entrants)[1:]:
-        ratios = [a / b for a, b in zip(speeds["trainer"], speeds[name], strict=True)]
+            for loop, spent in speeds.items():
+                spent.append(n_steps * n_tokens / _seconds(loop, n_steps))
+    for name, design, trainer, peer in pairs:
+        ratios = [a / b for a, b in zip(speeds[trainer], speeds[peer], strict=True)]
         yield {
             "name": name,
+            "design": " ".join(design),
             "size": size,
             "precision": precision,
             "ratio": statistics.median(ratios),
             "lowest": min(ratios),
             "highest": max(ratios),
-            "ours": statistics.median(speeds["trainer"]),
-            "theirs": statistics.median(speeds[name]),
+            "ours": statistics.median(speeds[trainer]),
+            "theirs": statistics.median(speeds[peer]),
         }
 
 
@@ -75,22 +79,32 @@ def _tokens_per_step(size: str) -> int:
     return config["trainer"]["batch_size"] * config["model"]["context_length"]
 
 
-def _entrants(size: str, precision: Precision, folder: Path) -> Iterator[tuple[str, Loop]]:
-    """Our trainer first, then the plain loop of the same model, then the peers of the same width and depth."""
-    prepared, trainer = silent_trainer(_overrides(size, precision), folder / "run")
+def _pairs(size: str, precision: Precision, folder: Path) -> Iterator[tuple[str, tuple[str, ...], Loop, Loop]]:
+    """Name, our design, our trainer and what it is compared with: a plain loop of the same model first, then the
+    peers of the same width and depth.
+    """
+    trainers: dict[tuple[str, ...], tuple[Prepared, Loop]] = {}
 
-    def train(n_steps: int) -> None:
-        trainer.clock = time.perf_counter()
-        for _ in range(n_steps):
-            trainer.advance()
+    def ours_as(design: tuple[str, ...]) -> tuple[Prepared, Loop]:
+        if design not in trainers:
+            words = [*_overrides(size, precision), *design]
+            prepared, trainer = silent_trainer(words, folder / str(len(trainers)))
+            trainers[design] = prepared, partial(_train, trainer)
+        return trainers[design]
 
-    yield "trainer", train
+    prepared, train = ours_as(())
     again = _prepared(_overrides(size, precision))
-    yield "plain loop, same model", plain_loop(*ours(again.model), again.windows, precision)
+    yield "plain loop, same model", (), train, plain_loop(*ours(again.model), again.windows, precision)
     shape = prepared.config["model"]
     sizes = [shape[key] for key in ("vocab_size", "dim", "n_layers", "n_heads", "context_length")]
-    for name, make in PEERS.items():
-        yield name, plain_loop(*make(*sizes), prepared.windows, precision)
+    for name, peer in PEERS.items():
+        yield name, peer.design, ours_as(peer.design)[1], plain_loop(*peer.make(*sizes), prepared.windows, precision)
+
+
+def _train(trainer: Trainer, n_steps: int) -> None:
+    trainer.clock = time.perf_counter()
+    for _ in range(n_steps):
+        trainer.advance()
 
 
 def silent_trainer(words: list[str], folder: Path) -> tuple[Prepared, Trainer]:

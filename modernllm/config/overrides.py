@@ -109,7 +109,9 @@ def _bad_choice(override: Override, tree: Tree) -> str | None:
     if value is None and default_choices().get(group, group) is not None:
         return f"{text}: a group always has a choice; {_absence(group, tree)}"
     if value is not None and chosen not in [*tree[group], *_nested(group, tree)]:
-        hint = did_you_mean(chosen, tree[group], 1)
+        place = f"<folder>/{group}/{chosen}.yaml"
+        own = f"; of your own, in {place}? --config-dir <folder>, or config_dir=<folder> of a script"
+        hint = did_you_mean(chosen, tree[group], 1) or (own if chosen else "")
         return f"{text}: {group} has no choice {chosen or '(nothing)'}{hint}\n{choice_table(group, tree)}"
     if override.package is not None and not _is_place(override.package, tree):
         return f"{text}: {group} cannot be placed at {override.package}; write {group}={chosen}"

@@ -82,4 +82,6 @@ def _imported(path: str) -> ModuleType:
     try:
         return import_module(path)
     except Exception as error:  # whatever a module does when it is imported
-        raise TargetError(f"cannot be imported: {type(error).__name__}: {error}") from None
+        lost = isinstance(error, ModuleNotFoundError) and error.name == path
+        hint = "; is its folder on PYTHONPATH?" if lost else ""
+        raise TargetError(f"cannot be imported: {type(error).__name__}: {error}{hint}") from None

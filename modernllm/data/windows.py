@@ -54,20 +54,3 @@ def gather(tokens: np.ndarray, starts: np.ndarray, length: int) -> Batch:
     """The windows that begin at `starts`."""
     rows = tokens[starts[:, None] + np.arange(length + 1)]
     return Batch.from_windows(torch.from_numpy(rows.astype(np.int64)))
-
-
-def validation_windows(
-    tokens: np.ndarray, length: int, n_tokens: int, split: str = "validation"
-) -> tuple[np.ndarray, str]:
-    """Starts of windows with about `n_tokens` targets, spread evenly, and the hash of what they hold.
-
-    No target counts twice: starts are at least `length` apart. Fewer windows where the split is short.
-    """
-    last = n_starts(tokens, length, split) - 1
-    most = last // length + 1
-    count = min(most, max(1, round(n_tokens / length)))
-    starts = np.arange(count, dtype=np.int64) * last // max(1, count - 1)
-    digest = hashlib.sha256(f"{length} {starts.tolist()}".encode())
-    for start in starts:
-        digest.update(tokens[start : start + length + 1].astype("<u4").tobytes())
-    return starts, digest.hexdigest()

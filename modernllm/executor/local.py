@@ -6,7 +6,6 @@ state, determinism, hooks, compiled code) reaches another.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from modernllm.executor import Ended, Observer
+from modernllm.executor.forking import begin, fork_server, in_words
 from modernllm.executor.worker import BUSY, Surroundings, work
 from modernllm.interrupt import Interrupt
 from modernllm.quantities import Count
@@ -30,10 +30,8 @@ from modernllm.sweep.plan import Planned
 SERVER_LOST = 255
 """What multiprocessing calls the exit code of a process that it can no longer ask the server about."""
 TICK = 0.5
-TRIES = 5
-CALM = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-"""For the server: threads started there would be missing in what is forked from it."""
-SIGNALS = {number.value: number.name for number in signal.Signals}
+Place = tuple[int, ...]
+"""The GPUs of one worker, one a rank; none on a CPU."""
 
 
 @dataclass
@@ -41,13 +39,14 @@ class Worker:
     run: Planned
     process: ForkServerProcess
     answer: Connection
-    gpu: int | None
+    place: Place
 
     def reap(self) -> Ended:
         self.process.join()
         code = self.process.exitcode
         assert code is not None
-        ended = Ended(code, in_words(code, self.run.path / CONSOLE))
+        output = "" if code == -signal.SIGKILL else f"; {self.run.path / CONSOLE} has its output"
+        ended = Ended(code, in_words(code) + output)
         with suppress(EOFError):  # it was killed before it could say anything
             ended = Ended(*self.answer.recv()) if self.answer.poll() else ended
         self.answer.close()
@@ -59,38 +58,32 @@ class Worker:
         self.process.join()
 
 
-def in_words(code: int, console: Path) -> str:
-    """Of a process that did not say why it ended."""
-    if code == -signal.SIGKILL:
-        return "killed by SIGKILL: by hand, or for want of memory"
-    if code < 0:
-        return f"killed by {SIGNALS.get(-code, f'signal {-code}')}; {console} has its output"
-    return f"left with exit code {code}; {console} has its output"
-
-
 class LocalExecutor:
-    """`workers` at a time: the cores with a thread each, or `per_gpu` on each GPU, unless it is a number."""
+    """`workers` at a time: the cores with a thread each, or `per_gpu` on each GPU, unless it is a number. A run of
+    several ranks takes a core or a GPU for each of them.
+    """
 
     def __init__(self, *, workers: Count | Literal["auto"], per_gpu: Count):
         self.workers, self.per_gpu = workers, per_gpu
 
-    def places(self, runs: Sequence[Planned]) -> list[int | None]:
-        """One a worker: the number of its GPU, or None."""
+    def places(self, runs: Sequence[Planned]) -> list[Place]:
+        """One a worker."""
         from modernllm.precision import pick_device, usable_cores
 
-        gpus: list[int | None] = []
+        ranks, gpus = most_ranks(runs), list[Place]()
         if runs and pick_device(runs[0].config["trainer"]["device"]).type == "cuda":
             import torch
 
-            gpus += list(range(torch.cuda.device_count())) * self.per_gpu
-        number = (len(gpus) or usable_cores()) if isinstance(self.workers, str) else self.workers
-        return [gpus[i % len(gpus)] if gpus else None for i in range(number)]
+            sets = range(0, torch.cuda.device_count() - ranks + 1, ranks)
+            gpus += [tuple(range(first, first + ranks)) for first in sets] * self.per_gpu
+        number = (len(gpus) or max(1, usable_cores() // ranks)) if isinstance(self.workers, str) else self.workers
+        return [gpus[i % len(gpus)] if gpus else () for i in range(number)]
 
     def __call__(self, runs: Sequence[Planned], observer: Observer) -> int | None:
         from modernllm.precision import usable_cores
 
         free = deque(self.places(runs))
-        threads = max(1, usable_cores() // len(free))
+        threads = max(1, usable_cores() // (len(free) * most_ranks(runs)))
         queue = Queue(runs, observer)
         running: dict[int, Worker] = {}
         with Interrupt() as interrupt, serving() as serve:
@@ -106,7 +99,7 @@ class LocalExecutor:
                             worker.process.terminate()
                     for sentinel in self._gone(running):
                         worker = running.pop(sentinel)
-                        free.append(worker.gpu)
+                        free.append(worker.place)
                         queue.done(worker.run, worker.reap())
                     observer.tick()
             except BaseException:  # told twice to stop, or an error of our own
@@ -121,6 +114,11 @@ class LocalExecutor:
             time.sleep(TICK)  # all that is left is being run by others
             return []
         return [int(sentinel) for sentinel in wait(list(running), timeout=TICK)]  # type: ignore[arg-type]
+
+
+def most_ranks(runs: Sequence[Planned]) -> int:
+    """Processes of the largest run."""
+    return max((run.config["trainer"]["ranks"] for run in runs), default=1)
 
 
 class Queue:
@@ -171,45 +169,27 @@ class Queue:
             self._observer.waiting(run, reason)
 
 
-Serve = Callable[[Planned, int | None, int], Worker]
+Serve = Callable[[Planned, Place, int], Worker]
 
 
 @contextmanager
 def serving() -> Iterator[Serve]:
-    """What starts a worker. The fork server is started by the first one, and by the next after it was killed, with
-    CALM variables and with this package on its path.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["modernllm.executor.warm"])
-    package = str(Path(__file__).resolve().parents[2])
-    here = CALM | {"PYTHONPATH": os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))}
-    before = dict(os.environ)
-    os.environ.update(here)
-    try:
-        yield partial(start, context, before)
-    finally:
-        for name in here:
-            os.environ.pop(name)
-        os.environ.update({name: before[name] for name in here if name in before})
+    """What starts a worker."""
+    with fork_server() as (context, environment):
+        yield partial(start, context, environment)
 
 
 def start(
-    context: ForkServerContext, environment: Mapping[str, str], run: Planned, gpu: int | None, threads: int
+    context: ForkServerContext, environment: Mapping[str, str], run: Planned, place: Place, threads: int
 ) -> Worker:
     """OSError if no process can be forked."""
-    if gpu is not None:
+    if place:
         visible = environment.get("CUDA_VISIBLE_DEVICES", "")
-        environment = {**environment, "CUDA_VISIBLE_DEVICES": visible.split(",")[gpu] if visible else str(gpu)}
+        names = [visible.split(",")[gpu] if visible else str(gpu) for gpu in place]
+        environment = {**environment, "CUDA_VISIBLE_DEVICES": ",".join(names)}
     answer, theirs = context.Pipe(duplex=False)
     surroundings = Surroundings(os.getcwd(), environment, threads)
     process = context.Process(target=work, args=(run, surroundings, theirs), name=run.run_id)
-    for _ in range(TRIES):
-        try:
-            process.start()
-            break
-        except (EOFError, ConnectionError):  # the server was killed at this moment: a new one is started
-            time.sleep(TICK)
-    else:
-        raise OSError("the server that forks the runs ends as soon as it is started; it may have said why above")
+    begin(process)
     theirs.close()
-    return Worker(run, process, answer, gpu)
+    return Worker(run, process, answer, place)

@@ -6,6 +6,9 @@ import os
 import torch._dynamo  # noqa: F401 (the first step of an optimizer imports it, a second that each run would spend)
 
 import modernllm.experiment  # noqa: F401
+from modernllm.runs.identity import source
+
+source()  # of the files that were imported here, whatever becomes of them while runs go on
 
 os.setsid()  # Ctrl-C in a terminal is for the sweep, which passes on what it means
 gc.collect()

@@ -8,14 +8,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from modernllm.executor.forking import Surroundings
 from modernllm.runs.directory import CONSOLE
 from modernllm.sweep.plan import Planned
 
@@ -27,22 +26,11 @@ PATIENCE = 30.0
 """Seconds that a run has to save itself once its sweep is gone."""
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What a forked process takes from the server and not from the command: it is told."""
-
-    folder: str
-    environment: Mapping[str, str]
-    threads: int
-
-
 def work(run: Planned, surroundings: Surroundings, answer: Connection) -> None:
     """Do the run, with its output in a file beside its record; answer with its exit code and what went wrong."""
-    os.environ.clear()
-    os.environ.update(surroundings.environment)
     threading.Thread(target=follow_the_sweep, daemon=True).start()
     try:
-        os.chdir(surroundings.folder)
+        surroundings.enter()
         run.path.mkdir(parents=True, exist_ok=True)
         write_to(run.path / CONSOLE)
         code, reason = attempt(run, surroundings.threads)

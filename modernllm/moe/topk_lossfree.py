@@ -66,6 +66,9 @@ class LossFreeTopK(TopK):
         if self.training:
             self.load += usage(chosen, len(self.load), counted).sum(0)
 
+    def tallies(self) -> list[Int[Tensor, " e"]]:
+        return [self.load]
+
     @torch.no_grad()
     def after_step(self, held: Float[Tensor, ""]) -> None:
         """Move the bias by the tokens of the whole step, unless the step was not taken (`held` is 1)."""

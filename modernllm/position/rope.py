@@ -112,7 +112,7 @@ Turn = Callable[[Tensor, Tensor], Tensor]
 
 def turn_interleaved(x: Float[Tensor, "b h t k"], turns: Float[Tensor, "#b 1 t pairs 2"]) -> Tensor:
     """Neighbours are a pair: one product on the memory as it lies, the fastest on a CPU."""
-    return product(_wide(x).unflatten(-1, (-1, 2)), turns).flatten(-2).to(x.dtype)
+    return product(_wide(x).view(*x.shape[:-1], -1, 2), turns).flatten(-2).to(x.dtype)
 
 
 def turn_half(x: Float[Tensor, "b h t k"], turns: Float[Tensor, "#b 1 t pairs 2"]) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modernllm.data.windows import Windows, gather, validation_windows
+from modernllm.data.windows import Windows, gather
 
 
 def line(n: int) -> np.ndarray:
@@ -21,8 +21,6 @@ def test_the_shortest_texts() -> None:
     """F-53: N = block is an error, one more token is one start, two more are two."""
     with pytest.raises(ValueError, match=r"train split has 8 tokens and a window needs 9 .*context_length=8.* data"):
         Windows(line(8), 8, 1, 0)
-    with pytest.raises(ValueError, match=r"validation split has 8 tokens and a window needs 9"):
-        validation_windows(line(8), 8, 100)
     assert Windows(line(9), 8, 4, 0).n_starts == 1
     assert Windows(line(10), 8, 4, 0).n_starts == 2
     assert {int(s) for step in range(50) for s in Windows(line(10), 8, 4, 0).starts(step)} == {0, 1}
@@ -84,28 +82,3 @@ def test_large_starts_and_ids_are_exact() -> None:
     assert batch.tokens.tolist() == [[70_000], [65_536]]
     assert batch.targets is not None
     assert batch.targets.tolist() == [[65_536], [3]]
-
-
-@given(st.integers(1, 30), st.integers(1, 500), st.integers(1, 1000))
-def test_validation_windows_do_not_overlap(length: int, extra: int, n_tokens: int) -> None:
-    tokens = line(length + extra)
-    starts, digest = validation_windows(tokens, length, n_tokens)
-    assert starts[0] == 0
-    assert starts[-1] <= extra - 1
-    assert (np.diff(starts) >= length).all()
-    assert len(starts) == min(max(1, round(n_tokens / length)), (len(tokens) - 1) // length)
-    assert (len(starts) == 1) or starts[-1] == extra - 1
-    again, same = validation_windows(tokens, length, n_tokens)
-    assert np.array_equal(starts, again)
-    assert digest == same
-
-
-def test_validation_windows_are_known_by_what_they_hold() -> None:
-    tokens = line(1000)
-    _, digest = validation_windows(tokens, 10, 200)
-    assert validation_windows(tokens.astype(np.uint32), 10, 200)[1] == digest
-    assert validation_windows(tokens, 10, 210)[1] != digest
-    assert validation_windows(tokens, 20, 200)[1] != digest
-    changed = tokens.copy()
-    changed[0] = 5
-    assert validation_windows(changed, 10, 200)[1] != digest

@@ -319,21 +319,25 @@ def test_two_sweeps_share_runs_and_do_none_twice(tmp_path: Path) -> None:
 # --- places
 
 
-def planned(folder: Path) -> Planned:
-    return Planned({"trainer": {"device": "auto"}}, Asked({}, {}, {}), "run", folder / "run", "c", {})
+def planned(folder: Path, ranks: int = 1) -> Planned:
+    return Planned({"trainer": {"device": "auto", "ranks": ranks}}, Asked({}, {}, {}), "run", folder / "run", {}, {})
 
 
 def test_a_place_is_a_core_or_a_share_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     some = [planned(tmp_path)]
     monkeypatch.setattr(precision, "usable_cores", lambda: 3)
     monkeypatch.setattr(precision, "pick_device", lambda name: torch.device("cpu"))
-    assert LocalExecutor(workers="auto", per_gpu=1).places(some) == [None] * 3
-    assert LocalExecutor(workers=2, per_gpu=4).places(some) == [None] * 2
+    assert LocalExecutor(workers="auto", per_gpu=1).places(some) == [()] * 3
+    assert LocalExecutor(workers=2, per_gpu=4).places(some) == [()] * 2
+    assert LocalExecutor(workers="auto", per_gpu=1).places([planned(tmp_path, ranks=2)]) == [()]
+    assert LocalExecutor(workers="auto", per_gpu=1).places([*some, planned(tmp_path, ranks=5)]) == [()]
     monkeypatch.setattr(precision, "pick_device", lambda name: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert LocalExecutor(workers="auto", per_gpu=1).places(some) == [0, 1]
-    assert LocalExecutor(workers="auto", per_gpu=3).places(some) == [0, 1, 0, 1, 0, 1]
-    assert LocalExecutor(workers=3, per_gpu=1).places(some) == [0, 1, 0]
+    assert LocalExecutor(workers="auto", per_gpu=1).places(some) == [(0,), (1,)]
+    assert LocalExecutor(workers="auto", per_gpu=3).places(some) == [(0,), (1,)] * 3
+    assert LocalExecutor(workers=3, per_gpu=1).places(some) == [(0,), (1,), (0,)]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 5)
+    assert LocalExecutor(workers="auto", per_gpu=2).places([planned(tmp_path, ranks=2)]) == [(0, 1), (2, 3)] * 2
 
 
 class NeverStarted(ForkServerProcess):
@@ -352,11 +356,14 @@ class Context(ForkServerContext):
         return NeverStarted(target=target, args=args, name=name)
 
 
-@pytest.mark.parametrize(("visible", "gpu", "seen"), [("", 1, "1"), ("4,7", 1, "7"), ("4,7", 0, "4"), ("4", None, "4")])
-def test_a_worker_sees_its_own_gpu(visible: str, gpu: int | None, seen: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("visible", "place", "seen"),
+    [("", (1,), "1"), ("4,7", (1,), "7"), ("4,7", (0,), "4"), ("4", (), "4"), ("4,7,8,9", (2, 3), "8,9")],
+)
+def test_a_worker_sees_its_own_gpus(visible: str, place: tuple[int, ...], seen: str, tmp_path: Path) -> None:
     context = Context()
-    worker = start(context, {"CUDA_VISIBLE_DEVICES": visible, "HOME": "/h"}, planned(tmp_path), gpu, 2)
-    assert worker.gpu == gpu
+    worker = start(context, {"CUDA_VISIBLE_DEVICES": visible, "HOME": "/h"}, planned(tmp_path), place, 2)
+    assert worker.place == place
     assert context.given[0].environment == {"CUDA_VISIBLE_DEVICES": seen, "HOME": "/h"}
     assert context.given[0].threads == 2
     worker.answer.close()
