@@ -92,11 +92,16 @@ def parse(function: Callable[..., Any], words: Sequence[str]) -> tuple[list[Any]
 
 
 def _value(key: str, text: str, hint: Any) -> Any:
-    value = yaml.safe_load(text) if text else ""
-    forms = get_args(hint) if isinstance(hint, UnionType) else (hint,)  # list[int] | None takes a list too
-    if any(get_origin(form) is list for form in forms) and not isinstance(value, list):
-        value = [yaml.safe_load(part) for part in text.split(",")]
-    if hint is str or isinstance(value, dict):
+    if hint is str:  # a folder may be called anything
+        return text
+    try:
+        value = yaml.safe_load(text) if text else ""
+        forms = get_args(hint) if isinstance(hint, UnionType) else (hint,)  # list[int] | None takes a list too
+        if any(get_origin(form) is list for form in forms) and not isinstance(value, list):
+            value = [yaml.safe_load(part) for part in text.split(",")]
+    except yaml.YAMLError:
+        raise Misuse(f"{key}={text}: no value can be read there; it takes {describe(hint)}") from None
+    if isinstance(value, dict):
         value = text
     if wrong := problem(key, value, hint):
         raise Misuse(wrong)

@@ -520,7 +520,7 @@ def test_paths_are_relative_to_where_the_command_was_given(
     assert (code, err) == (0, "")
     assert out.startswith("1 run: 1 finished already\n")  # the same text from elsewhere
     assert list((place / "kept" / "default").iterdir()) == [folder]
-    assert [path.name for path in (place / "kept").iterdir()] == ["default"]
+    assert sorted(path.name for path in (place / "kept").iterdir()) == [".plans", "default"]
     assert [path.name for path in place.parent.iterdir()] == ["below"]
 
 

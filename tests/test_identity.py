@@ -20,6 +20,7 @@ from modernllm.runs.identity import (
     installed,
     run_name,
     scientific,
+    source,
 )
 from modernllm.sweep.request import without_settings
 
@@ -32,6 +33,7 @@ ELSEWHERE = {"data", "tokenizer"}
 WATCHED = {"logger", "telemetry", "out", "study", "cache", "overwrite", "resume", "allow_targets"}
 UNHASHED = [
     "micro_batch", "threads", "device", "deterministic", "compile", "eval_every", "checkpoint_every", "keep", "profile",
+    "held_out", "ranks",
 ]  # fmt: skip
 RUN_LEVEL = {f"trainer.{key}" for key in UNHASHED}
 
@@ -204,6 +206,17 @@ def test_the_commit_is_that_of_the_source_from_any_folder(tmp_path: Path, monkey
     assert (state["dirty"] is None) == (state["commit"] is None)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert code_state() == {"commit": None, "dirty": None}
+
+
+def test_the_source_is_known_without_git_and_stays_what_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = source()
+    assert len(found) == 64
+    assert environment()["source"] == found
+    monkeypatch.setattr(Path, "read_bytes", lambda self: b"edited")
+    assert source() == found
+    source.cache_clear()
+    assert source() != found
+    source.cache_clear()
 
 
 def test_no_source_is_ignored_by_git() -> None:

@@ -9,7 +9,7 @@ What a flow hands over, and gets back:
     cells    [Cell(name, runs, main, scope, contrasts)]                      analysis.py
     contrast excess("...", BestLoss(), variant="pre", reference="post")      analysis.py, measures.py
     assess(table, rule=rule, cells=cells, tuning_seeds=[0, 1], evaluation_seeds=[2, 3, 4, 5, 6, 7]) -> [CellFindings]
-    conclude(claim=..., statement=..., cells=..., control=..., facts=...) -> Verdict    verdict.py
+    conclude(claim=..., statement=..., cells=..., controls=..., facts=...) -> Verdict    verdict.py
 
 A *cell* of the table is a set of conditions that its arms share (initialisation, position, depth, data). Arms are
 names; what they are made of is no business of the statistics. A run is one (cell, arm, lr, seed). Tuning seeds choose

@@ -70,6 +70,8 @@ class Finding:
     choices: Mapping[str, Choice] = field(default_factory=dict)
     outcomes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By arm, see `describe_outcomes`."""
+    unlearned: int = 0
+    """Seeds at which no arm learned."""
     mcnemar_p: float | None = None
     """Exact, of the pairs of which one run failed; description."""
     beside: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
@@ -141,6 +143,7 @@ def find(
         judgement=rule.judge(differences, level=level, blind=blind),
         choices=measured.choices,
         outcomes=describe_outcomes(arms, measured),
+        unlearned=int(measured.failed.all(axis=0).sum()),
         mcnemar_p=mcnemar_p(measured),
         beside=measured.beside,
     )

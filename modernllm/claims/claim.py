@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -19,8 +21,12 @@ Kind = Literal["superiority", "equivalence", "non_inferiority", "stability", "in
 TUNED: tuple[Kind, ...] = ("superiority", "equivalence", "non_inferiority")
 """Kinds about quality, which is compared between arms at their own best learning rates."""
 T = TypeVar("T", bound=Hashable)
+CLOSEST = 1.4
+"""Ratio of neighbouring rates in a grid; about the root of 2."""
+RATE = "optimizer.lr"
 RESERVED = {
-    "optimizer.lr": "lrs or lr says which rates are run",
+    RATE: "lrs or lr says which rates are run; where there is neither, every arm may set its own",
+    "trainer.held_out": "what chooses learning rates is measured on tuning, what is judged on evaluation",
     "seed": "seeds says which are run",
     "study": "the claim's name is its study",
     "out": "out=... of the command says where",
@@ -57,7 +63,7 @@ class Part(BaseModel):
 
 
 class Seeds(Part):
-    """What chose a learning rate cannot also judge it: the two lists share no seed."""
+    """What chose a learning rate cannot also judge it: the two lists share no seed, nor what they are measured on."""
 
     tuning: list[Seed] = []
     evaluation: Annotated[list[Seed], Field(min_length=1)]
@@ -84,6 +90,13 @@ class ContrastOf(Part):
     def arms(self) -> list[str]:
         single = [name for name in (self.variant, self.reference) if name]
         return [*single, *(self.needy or ()), *(self.robust or ())]
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Of arms, each of which is one difference."""
+        if self.needy and self.robust:
+            return [self.needy, self.robust]
+        return [(self.variant, self.reference)] if self.variant and self.reference else []
 
     @model_validator(mode="after")
     def _one_form(self) -> ContrastOf:
@@ -163,6 +176,11 @@ class Claim(Part):
     def tuned(self) -> bool:
         return self.kind in TUNED
 
+    @property
+    def compares_rates(self) -> bool:
+        """Whether every arm says its own learning rate: nothing is tuned, and the rate is what is compared."""
+        return bool(self.arms) and all(RATE in map(key_of, words) for words in self.arms.values())
+
     @model_validator(mode="after")
     def _complete(self) -> Claim:
         if self.kind == "exact":
@@ -187,8 +205,9 @@ class Claim(Part):
             keys = [key_of(word) for word in words]
             if twice := repeated(keys):
                 raise ValueError(f"{place}: {', '.join(twice)} is written more than once")
+            of_its_own = {RATE} if place.startswith("arms.") and self.compares_rates else set()
             for key in keys:
-                if key in RESERVED:
+                if key in RESERVED and key not in of_its_own:
                     raise ValueError(f"{place}: {key} cannot be set there: {RESERVED[key]}")
         for name, cell in self.cells.items():
             for arm, words in self.arms.items():
@@ -220,6 +239,15 @@ class Claim(Part):
     def _rates(self) -> None:
         if twice := repeated([f"{rate:g}" for rate in self.lrs]):
             raise ValueError(f"lrs: {', '.join(twice)} more than once (in six digits, as it is run)")
+        for low, high in pairwise(sorted(self.lrs)):
+            if high < CLOSEST * low:
+                raise ValueError(
+                    f"lrs: {low:g} and {high:g} are a factor of {high / low:.3g} apart; among rates that close noise "
+                    f"picks the best, so that it seems to lie inside any grid: {CLOSEST} or more"
+                )
+        if self.compares_rates:
+            self._rates_of_arms()
+            return
         gridded = self.tuned or self.kind == "stability"
         if gridded and len(self.lrs) < 3:
             raise ValueError(f"lrs: kind={self.kind} needs a grid of three learning rates or more")
@@ -231,6 +259,30 @@ class Claim(Part):
             raise ValueError(f"cells: kind={self.kind} goes over the grid lrs in every cell; lr is for one rate")
         if self.kind == "interaction" and self.lr is None and not all(cell.lr for cell in self.cells.values()):
             raise ValueError("lr: is missing: the one learning rate at which the interaction is judged")
+
+    def _rates_of_arms(self) -> None:
+        """They may be what is compared exactly where nothing else says a rate, and none is chosen."""
+        if self.kind not in ("stability", "interaction"):
+            raise ValueError(f"arms: kind={self.kind} compares no learning rates, so no arm sets {RATE}")
+        said = [name for name, given in (("lrs", self.lrs), ("lr", self.lr)) if given]
+        said += [f"cells.{name}.lr" for name, cell in self.cells.items() if cell.lr]
+        if said:
+            raise ValueError(f"{', '.join(said)}: the arms set {RATE} themselves; leave one of both out")
+        for name, contrast in self.contrasts.items():
+            pairs = [[_rate_and_rest(self.arms[arm]) for arm in pair] for pair in contrast.pairs]
+            alone = all(one == other for (_, one), (_, other) in pairs)
+            rates = {(one, other) for (one, _), (other, _) in pairs}
+            if not alone or len(rates) > 1:
+                raise ValueError(
+                    f"contrasts.{name}: where arms set {RATE}, it is all that they differ in, and all pairs have the "
+                    "same two; else it would explain what is said of another difference"
+                )
+
+
+def _rate_and_rest(words: Sequence[str]) -> tuple[str, frozenset[str]]:
+    """Of an arm: the learning rate that it sets, and its other overrides."""
+    (rate,) = [word.partition("=")[2] for word in words if key_of(word) == RATE]
+    return rate, frozenset(word for word in words if key_of(word) != RATE)
 
 
 def key_of(word: str) -> str:
@@ -251,6 +303,11 @@ def load_claim(name: str) -> Claim:
         if not path.is_file():
             near = did_you_mean(name, shipped())
             raise ValueError(f"claim={name}: no such claim{near}; there are {', '.join(shipped())}, or a file.yaml")
+    if strange := sorted(set(re.findall(r"[^\w.+-]", path.stem))):
+        raise ValueError(
+            f"{path}: the name of the file names folders, and has {' '.join(map(repr, strange))} in it; use letters, "
+            "digits, _ . + and -"
+        )
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_EachKeyOnce)
     except FileNotFoundError:

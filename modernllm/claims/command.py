@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,7 @@ from modernllm.claims.judgement import Judgement
 from modernllm.claims.layout import show, show_all
 from modernllm.claims.looks import fitting
 from modernllm.claims.power import detectable
-from modernllm.claims.study import Study
+from modernllm.claims.study import TOY_SIZE, Study
 from modernllm.claims.suite import load_suite, suites
 from modernllm.claims.verdict import Verdict
 from modernllm.executor.local import LocalExecutor
@@ -28,7 +28,6 @@ from modernllm.sweep.notes import summary
 from modernllm.sweep.plan import Plan
 
 FAILED, SIGNALLED = 1, 128
-TOY_SIZE = "toy size: the machinery was exercised; the words say nothing about any claim"
 LOG_WIDTH = 160
 """Columns of a table where nobody's terminal says how many there are."""
 
@@ -52,7 +51,7 @@ def check_claim(
     command goes on. config_dir=... has components of your own, as for train.py --config-dir.
 
     Exit code: 0 supported, 20 refuted, 21 inconclusive, 22 conditional; any other is an error. A suite exits 0 when
-    it ran.
+    it ran, plan=true when it could be planned; a claim at toy size is inconclusive whatever it finds.
     """
     if not claim and not suite:
         raise ValueError(
@@ -97,16 +96,15 @@ class Court:
         return Study(claim, [f"out={self.out}", f"logger={self.logger}"], self.config_dirs, self.toy)
 
     def suite(self, name: str, plan: bool) -> int:
-        """Control first; without it every other claim is heard all the same, and void."""
+        """Controls first; where one is not seen, every claim is heard all the same, and void."""
         suite = load_suite(name)
         if plan:
-            for claim in suite.load():
+            for claim in [*suite.load_controls(), *suite.load()]:
                 self.plan(claim)
                 self.say("")
             return 0
-        control = self.hear(load_claim(suite.control)) if suite.control else None
-        judgement = control.cells[0].found.findings[0].judgement if control else None
-        verdicts = [self.hear(claim, judgement) for claim in suite.load()]
+        controls = {claim.name: seen(self.hear(claim)) for claim in suite.load_controls()}
+        verdicts = [self.hear(claim, controls) for claim in suite.load()]
         self.say("")
         show_all(verdicts, self.console)
         if self.toy:
@@ -139,16 +137,14 @@ class Court:
             self.say(detectable(study, self.out, seeds))
         return 0
 
-    def hear(self, claim: Claim, control: Judgement | None = None) -> Verdict:
+    def hear(self, claim: Claim, controls: Mapping[str, Judgement] | None = None) -> Verdict:
         study = self.study(claim)
         folder = self.out / "verdicts" / study.name
-        flow = Flow(study, folder, self.run, self.say, self.looks, control)
+        flow = Flow(study, folder, self.run, self.say, self.looks, controls or {})
         self.say(f"{claim.name}: {claim.claim}")
         verdict = flow.verdict({})
         self.say("")
         show(verdict, self.console)
-        if self.toy:
-            self.say(f"! {TOY_SIZE}")
         self.say(f"files: {folder}  (verdict.json has a paragraph to paste)")
         return verdict
 
@@ -159,10 +155,18 @@ class Court:
             return self.executor(plan.todo, live)
 
 
+def seen(control: Verdict) -> Judgement:
+    """What a positive control showed; not more than its cell may say, which may be capped."""
+    cell = control.cells[0]
+    return replace(cell.found.findings[0].judgement, verdict=cell.verdict)
+
+
 def protocol(study: Study) -> str:
     """Which learning rates at which seeds, and the margin: `learning rates 0.001, 0.01 at seeds 0, 1; margin 0.02`."""
     rates = study.lrs(next(iter(study.claim.cells)))
     told = f"learning rate{'s' * (len(rates) != 1)} {', '.join(f'{rate:g}' for rate in rates)}"
+    if study.claim.compares_rates:
+        told = "the learning rate of each arm"
     seeds = ", ".join(map(str, study.evaluation))
     if study.claim.tuned:
         told += f" at seeds {', '.join(map(str, study.tuning))}; the best of each arm"

@@ -8,11 +8,12 @@ d (1 - g/h) of width and a gated one with 2/3 of that.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from modernllm.claims.apart import Apart
 from modernllm.claims.matching import MULTIPLE, TOLERANCE, Cost, Matcher, Matching, cost_of, with_value
 from modernllm.claims.preflight.arm import undisturbed
 from modernllm.claims.preflight.equal import touches
@@ -31,6 +32,8 @@ class Fairness:
     matching: Matching | Literal["none"]
     overrides: dict[str, list[str]]
     costs: dict[str, Cost]
+    held_out: Mapping[str, Apart] = field(default_factory=dict)
+    """By arm, where learning rates are chosen."""
 
     @property
     def mismatch(self) -> dict[str, dict[str, float]]:
@@ -40,15 +43,18 @@ class Fairness:
 
     def to_json(self) -> dict[str, Any]:
         costs = {name: asdict(cost) for name, cost in self.costs.items()}
-        return {"matching": self.matching, "overrides": self.overrides, "costs": costs, "mismatch": self.mismatch}
+        held_out = {name: asdict(apart) for name, apart in self.held_out.items()}
+        found = {"matching": self.matching, "overrides": self.overrides, "costs": costs, "mismatch": self.mismatch}
+        return found | {"held_out": held_out}
 
     def lines(self) -> list[str]:
-        """A table, an arm a line."""
+        """A table, an arm a line; then what chooses learning rates and what judges."""
         heads = ["arm", "parameters", "active", "non-embedding", "FLOPs/token", "KV bytes/token", "tokens", "ms/step"]
         rows = [[*heads, "given"]]
         rows += [[name, *_cells(cost), " ".join(self.overrides[name]) or "-"] for name, cost in self.costs.items()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return [*table, *dict.fromkeys(apart.sentence for apart in self.held_out.values())]
 
 
 def match(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,20 @@ from filelock import FileLock, Timeout
 from modernllm.claims.analysis import CellFindings, assess, contrasts
 from modernllm.claims.claim import Claim
 from modernllm.claims.judgement import Judgement
-from modernllm.claims.ledger import Ledger, earlier
+from modernllm.claims.kin import kin, subject
+from modernllm.claims.ledger import Ledger
 from modernllm.claims.looks import fitting, look
+from modernllm.claims.paragraph import earlier, kin_in_words
+from modernllm.claims.provenance import Provenance, require_common_makers
 from modernllm.claims.statistics.multiplicity import ALPHA
 from modernllm.claims.statistics.sequential import look_alpha
-from modernllm.claims.study import Study, row_of
+from modernllm.claims.study import TOY_SIZE, Study
 from modernllm.claims.table import Key, Row, Table, census
 from modernllm.claims.tuning import best_lr
 from modernllm.claims.untrained import cost_findings, exact_findings
 from modernllm.claims.verdict import Verdict, conclude
 from modernllm.runs.directory import read_json, write_atomically
+from modernllm.runs.record import Run as Record
 from modernllm.sweep.plan import Plan, Planned
 
 Run = Callable[[Plan], int | None]
@@ -54,7 +57,8 @@ class Flow:
     execute: Run
     say: Callable[[str], None]
     looks: Sequence[int] = ()
-    control: Judgement | None = None
+    controls: Mapping[str, Judgement] = field(default_factory=dict)
+    """By name: known effects that the same rig was shown before."""
 
     @property
     def claim(self) -> Claim:
@@ -86,7 +90,7 @@ class Flow:
     def _verdict(self, facts: dict[str, Any]) -> Verdict:
         if self.looks and not self.claim.untrained:
             self.looks = fitting(self.looks, len(self.study.evaluation))
-        self.ledger.freeze(self.claim, [] if self.claim.untrained else self.looks)
+        self.ledger.freeze(self.claim, [] if self.claim.untrained else self.looks, subject(self.study))
         self.withdraw()
         beside = self.facts() | facts
         if self.claim.kind != "exact":
@@ -104,14 +108,15 @@ class Flow:
                 claim=self.claim.name,
                 statement=self.claim.claim,
                 cells=found,
-                control=self.control,
+                controls=self.controls,
                 facts=beside,
+                void=TOY_SIZE if self.study.toy and self.claim.kind != "exact" else None,
             )
         )
 
     def equalise(self) -> dict[str, Any]:
-        """Costs of the arms in every cell, matched as the claim says; in `fairness.json`, the main cell's on screen.
-        ValueError where they cannot be made equal.
+        """Costs of the arms in every cell, matched as the claim says, and what chooses their rates; in `fairness.json`,
+        the main cell's on screen. ValueError where costs cannot be made equal, or the text is too short to choose on.
         """
         from modernllm.claims.fairness import match
 
@@ -120,14 +125,16 @@ class Flow:
             arms = {arm: self.study.planned(cell, arm) for arm in self.claim.arms}
             fair = match(arms, self.claim.matching, knobs=self.claim.knobs, unlike=self.claim.unlike, timed=of.main)
             self.study.match(cell, fair.overrides)
-            found[cell] = fair
+            found[cell] = replace(fair, held_out=self.study.held_out(cell))
         if not self.study.toy:  # cells that differ in size alone are one there
             self.require_distinct_cells()
         write_json(self.folder / "fairness.json", {cell: fair.to_json() for cell, fair in found.items()})
         main = next(cell for cell, of in self.claim.cells.items() if of.main)
         for line in found[main].lines():
             self.say(line)
-        return {"matching": self.claim.matching, "mismatch": found[main].mismatch}
+        apart = "; ".join(dict.fromkeys(each.sentence for each in found[main].held_out.values()))
+        told = {"matching": self.claim.matching, "mismatch": found[main].mismatch}
+        return told | ({"held out": apart} if apart else {})
 
     def require_distinct_cells(self) -> None:
         """Refused where two cells are the same runs: one observation would count twice."""
@@ -156,7 +163,7 @@ class Flow:
             rates = self.study.lrs(cell)
             arms = {arm: self.study.planned(cell, arm) for arm in self.claim.arms}
             grids = dict.fromkeys(arms, rates) if len(rates) > 1 else None
-            certificates[cell] = preflight(arms, self.claim.unlike, grids)
+            certificates[cell] = preflight(arms, self.claim.unlike, grids, self.study.held_out(cell))
         write_json(self.folder / "certificate.json", {cell: found.to_json() for cell, found in certificates.items()})
         cells = f"{len(certificates)} cell{'s' * (len(certificates) != 1)}"
         self.say(f"preflight of {cells}: {self.folder / 'certificate.json'}")
@@ -208,6 +215,7 @@ class Flow:
             )
             if number == looks[-1] or all(self._decided(each, looks, contrasts(cells)) for each in found):
                 return found, list(seeds[:number])
+            self.ledger.looked(self.claim, number)
             self.say(f"look at {number} seeds: not decided, going on")
         raise AssertionError("the last look returns")
 
@@ -227,59 +235,61 @@ class Flow:
         missing = {}
         for key, run in zip(keys, planned, strict=True):
             try:
-                if row_of(key, run) is None:
+                if self.study.run(key) is None:
                     missing[run.path] = f"{run.path}: {_why(run)}"
             except ValueError as error:
                 missing[run.path] = str(error)
         if missing:
             named = "\n".join(f"  {words}" for words in list(missing.values())[:5])
             raise Incomplete(
-                f"{len(missing)} of {len(plan.unique)} runs have no result, so there is no verdict:\n{named}"
+                f"{len(missing)} of {len(plan.unique)} runs have no result, so there is no verdict:\n{named}\n"
+                "the same command goes on with them"
             )
 
     def rows(self, keys: Sequence[Key]) -> list[Row]:
         """Of runs that are all there."""
-        rows = [row_of(key, self.study.plan(key)) for key in dict.fromkeys(keys)]
+        rows = [self.study.row(key) for key in dict.fromkeys(keys)]
         found = [row for row in rows if row is not None]
         assert census(keys, found).complete
         return found
 
+    def runs(self, keys: Sequence[Key]) -> list[Record]:
+        """The records of these, each once, of runs that are all there."""
+        found = {run.path: run for key in keys if (run := self.study.run(key))}
+        return [found[path] for path in sorted(found)]
+
     def facts(self) -> dict[str, Any]:
         """What stands beside the verdict: what exactly was tested, how often before, and at what size."""
-        rare = {"unlike": self.claim.unlike, "looks": self.looks, "said before": self.ledger.said(self.claim)}
+        rare = {"unlike": self.claim.unlike, "looks": self.looks, "said before": self.ledger.said(self.claim),
+                "under other names": kin(self.folder, self.study)}  # fmt: skip
         return {
             "tier": self.claim.tier,
             "toy": self.study.toy,
             "source": self.claim.source,
             "hash": self.claim.hash,
             "margin": self.claim.margin,
+            "held-out tokens": self.study.held_out_tokens,
             "versions": self.ledger.versions(self.claim),
             **{key: list(value) for key, value in rare.items() if value},
         }
 
     def provenance(self, best: dict[tuple[str, str], float], seeds: Sequence[int]) -> dict[str, Any]:
-        """How many runs there are, how many of them were made for something else than this version of the claim, and
-        how many by each state of the code.
-        """
-        keys = [*self.study.tuning_keys(), *self.study.evaluation_keys(seeds, best)]
-        paths = {self.study.plan(key).path for key in keys}
-        identities = [read_json(path / "run.json") for path in sorted(paths)]
-        others = [each for each in identities if each.get("origin", {}).get("hash") != self.claim.hash]
-        codes = Counter(_code(each) for each in identities)
-        if others:
-            self.say(f"{len(others)} of {len(paths)} runs were not made for this version of the claim, but before it")
-        if len(codes) > 1:
-            self.say(f"! the runs were made by {len(codes)} states of the code: {', '.join(codes)}")
-        return {"number": len(paths), "not made for this version": len(others), "code": dict(codes)}
+        """Who made the runs. Refused where that is what sets two arms apart."""
+        judged = self.study.evaluation_keys(seeds, best)
+        for cell in self.claim.cells:
+            by_arm = {arm: self.runs([key for key in judged if key[:2] == (cell, arm)]) for arm in self.claim.arms}
+            require_common_makers(cell, by_arm)
+        found = Provenance.of(self.runs([*self.study.tuning_keys(), *judged]), self.claim.hash)
+        for line in found.lines:
+            self.say(line)
+        return found.to_json()
 
     def mitigations(self, best: dict[tuple[str, str], float], seeds: Sequence[int]) -> dict[str, dict[str, float]]:
         """By arm: what kept its runs alive."""
-        from modernllm.runs.record import load_run
-
         counts: dict[str, dict[str, float]] = {}
         for arm in self.claim.arms:
             keys = [key for key in self.study.evaluation_keys(seeds, best) if key.arm == arm]
-            statuses = [load_run(self.study.plan(key).path).status for key in keys]
+            statuses = [run.status for run in self.runs(keys)]
             counts[arm] = {
                 "clipped share": round(sum(status["clipped_share"] for status in statuses) / len(statuses), 4),
                 "skipped steps": sum(status["skipped_steps"] for status in statuses),
@@ -295,7 +305,7 @@ class Flow:
         write_json(self.folder / "verdict.json", found)
         if set(said) - {verdict.verdict}:
             self.say(f"! this very version said before: {', '.join(said)}")
-        for sentence in earlier(self.ledger.versions(self.claim)):
+        for sentence in [*earlier(self.ledger.versions(self.claim)), *kin_in_words(kin(self.folder, self.study))]:
             self.say(sentence)
         return verdict
 
@@ -305,14 +315,9 @@ def write_json(path: Path, content: Any) -> None:
     write_atomically(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _code(identity: dict[str, Any]) -> str:
-    """Commit, and whether the working tree was another."""
-    code = identity.get("code") or {}
-    return f"{str(code.get('commit'))[:10]}{' and changes' if code.get('dirty') else ''}"
-
-
 def _why(run: Planned) -> str:
     from modernllm.runs.directory import RunDirectory
 
     status = RunDirectory(run.path).status()
-    return str(status.get("reason") or status.get("status") or "never started").partition("\n")[0]
+    word = {"interrupted": "ended in the middle: killed by hand, or for want of memory"}.get(status.get("status", ""))
+    return str(status.get("reason") or word or status.get("status") or "never started").partition("\n")[0]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Word = Literal["supported", "refuted", "inconclusive"]
-SYMBOLS = {"exact": "farthest", "cost": "ratio"}
+SYMBOLS = {"exact": "value", "cost": "ratio"}
 """What `mean` is; a difference in all other kinds."""
 
 
@@ -44,17 +44,23 @@ class Judgement:
     """That would have passed, where sameness is claimed."""
     blind: bool = False
     """Two arms failed at some seed, so nothing was concluded from their sameness."""
+    obstacle: str | None = None
+    """Why it stays inconclusive whatever the number of seeds."""
     flags: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
         """For example: n=6, Δ=-0.004 [-0.018, +0.010], MDE 0.019; 16 seeds would resolve δ=0.01."""
+        return self.said(self.way_out if self.verdict == "inconclusive" else "")
+
+    def said(self, way_out: str = "") -> str:
+        """The numbers, what would decide, and the flags."""
+        tail, flags = f"; {way_out}" if way_out else "", f" ({', '.join(self.flags)})" if self.flags else ""
+        if self.kind == "exact":
+            return f"{'' if self.n == 1 else f'farthest of {self.n} values: '}{self.estimate}{flags}"
         mde = "" if self.mde is None else f", MDE {self.mde:.{self._digits}f}"
-        tail = f"; {self.way_out}" if self.verdict == "inconclusive" else ""
-        flags = f" ({', '.join(self.flags)})" if self.flags else ""
         level = "" if self.interval is None or self.level == 0.95 else f" at {100 * self.level:.4g} %"
-        symbol = SYMBOLS.get(self.kind, "Δ")
-        return f"n={self.n}, {symbol}={self.estimate}{level}{mde}{tail}{flags}"
+        return f"n={self.n}, {SYMBOLS.get(self.kind, 'Δ')}={self.estimate}{level}{mde}{tail}{flags}"
 
     @property
     def _digits(self) -> int:
@@ -82,10 +88,12 @@ class Judgement:
             return "one seed is an anecdote: run several"
         if self.mde is None:
             return "seeds that agree to the last digit are no repeats"
+        if self.obstacle:
+            return self.obstacle
         if self.seeds_needed is None:
             return f"no feasible number of seeds would resolve δ={self.margin:g}"
         if self.seeds_needed <= self.n:
-            return f"{self.n} seeds resolve δ={self.margin:g}: the truth lies near a boundary of the rule"
+            return f"{self.n} seeds resolve δ={self.margin:g}, but the difference lies too near a bound of the rule"
         return f"{self.seeds_needed} seeds would resolve δ={self.margin:g}"
 
     def to_json(self) -> dict[str, Any]:

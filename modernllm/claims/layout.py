@@ -27,7 +27,7 @@ READ_AS = {
     "more stable",
     "interaction": "Δ: (off - on) of the needy pair less (off - on) of the robust one, in nats; above 0 as claimed",
     "cost": "ratio: step time of the variant over that of the reference",
-    "exact": "farthest: of the measured values, the one farthest from the middle of the interval that the claim allows",
+    "exact": "value: what was measured; of several, the one farthest from the middle of the interval that is allowed",
 }
 """What the number of a kind is, and what its sign means."""
 
@@ -35,7 +35,7 @@ READ_AS = {
 def show(verdict: Verdict, console: rich.console.Console) -> None:
     """Print word, statement and scope, a row for every cell, and how to read the numbers."""
     _say(console, Text.assemble(_word(verdict.verdict), f": {verdict.statement}"))
-    _say(console, Text(f"at {scope_words(verdict.scope)}; second init: {verdict.second_init}"))
+    _say(console, Text(f"at {verdict.where}"))
     if verdict.void:
         _say(console, Text(f"! void: {verdict.void}", style="bold red"))
     console.print()
@@ -98,19 +98,19 @@ def _rows(cell: CellVerdict, main: Mapping[str, str]) -> Iterator[tuple[Text, Te
     findings = cell.found.findings
     if len(findings) == 1:
         judgement = findings[0].judgement
-        yield Text(name), _word(cell.verdict), Text(judgement.estimate), Text(there), Text(_note(findings[0]))
+        yield Text(name), _word(cell.verdict), Text(judgement.estimate), Text(there), Text(_note(cell, findings[0]))
         return
     yield Text(name), _word(cell.verdict), Text(), Text(there), Text()
     for finding in findings:
         word, estimate = Text(finding.judgement.verdict, style="dim"), Text(finding.judgement.estimate)
-        yield Text(f"  {finding.contrast}"), word, estimate, Text(), Text(_note(finding))
+        yield Text(f"  {finding.contrast}"), word, estimate, Text(), Text(_note(cell, finding))
 
 
-def _note(finding: Finding) -> str:
+def _note(cell: CellVerdict, finding: Finding) -> str:
     """Flags, what would decide, and runs that broke."""
     judgement = finding.judgement
     notes = list(judgement.flags)
-    if judgement.verdict == "inconclusive":
+    if judgement.verdict == "inconclusive" and cell.seeds_help:
         notes.append(judgement.way_out)
     broke = [f"{arm} {of['failed']} of {of['n']}" for arm, of in finding.outcomes.items() if of["failed"]]
     if broke:

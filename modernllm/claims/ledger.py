@@ -20,13 +20,15 @@ class Ledger:
 
     path: Path
 
-    def freeze(self, claim: Claim, looks: Sequence[int] = ()) -> None:
-        """Write down a version before its first run; a version that is there already stays as it is. ValueError for
-        other looks than it was frozen with: each look's level pays for those that were planned, and for no more.
+    def freeze(self, claim: Claim, looks: Sequence[int] = (), subject: Sequence[str] = ()) -> None:
+        """Write down a version, and what is compared in it, before its first run; one that is there already stays as it
+        is. ValueError for other looks than it was frozen with: each look's level pays for those that were planned, and
+        for no more.
         """
         before = [row for row in self._rows("frozen") if row["hash"] == claim.hash]
         if not before:
-            self._append("frozen", claim, looks=list(looks), content=claim.model_dump(mode="json"))
+            content = claim.model_dump(mode="json")
+            self._append("frozen", claim, looks=list(looks), subject=list(subject), content=content)
         elif before[0].get("looks", []) != list(looks):
             first = ",".join(map(str, before[0].get("looks", [])))
             raise ValueError(
@@ -39,19 +41,33 @@ class Ledger:
         kept = ("verdict", "reason", "line", "void")
         self._append("verdict", claim, **{key: verdict[key] for key in kept})
 
+    def looked(self, claim: Claim, seeds: int) -> None:
+        """At so many seeds, without a decision."""
+        self._append("look", claim, seeds=seeds)
+
     def versions(self, claim: Claim) -> list[dict[str, Any]]:
-        """Every version in the order in which it was frozen: its number, hash, whether it is this one, and the last
-        thing that it said (None if it never came to a verdict).
+        """Every version in the order in which it was frozen: its number, hash, whether it is this one, the last thing
+        that it said (None if it never came to a verdict), and at how many seeds it was looked at without one.
         """
         said = {row["hash"]: row["verdict"] for row in self._rows("verdict")}
+        looked = {row["hash"]: {"looked at": row["seeds"]} for row in self._rows("look")}
         return [
             {"version": number, "hash": row["hash"], "this": row["hash"] == claim.hash, "said": said.get(row["hash"])}
+            | looked.get(row["hash"], {})
             for number, row in enumerate(self._rows("frozen"), 1)
         ]
 
     def said(self, claim: Claim) -> list[str]:
         """The words that this very version came to so far, in their order."""
         return [row["verdict"] for row in self._rows("verdict") if row["hash"] == claim.hash]
+
+    def frozen(self) -> list[dict[str, Any]]:
+        """The rows of all versions, whole."""
+        return self._rows("frozen")
+
+    def last_said(self, version: str) -> str | None:
+        """By the hash of a version."""
+        return next((row["verdict"] for row in reversed(self._rows("verdict")) if row["hash"] == version), None)
 
     def _rows(self, event: str) -> list[dict[str, Any]]:
         """ValueError where the file is damaged: what a claim said before is not to be guessed."""
@@ -74,13 +90,3 @@ class Ledger:
         if self.path.exists():
             text = self.path.read_bytes()
             os.truncate(self.path, text.rfind(b"\n") + 1)
-
-
-def earlier(versions: list[dict[str, Any]]) -> list[str]:
-    """A sentence for every other version of the claim: what is read now was not the first attempt."""
-    others = [version for version in versions if not version["this"]]
-    return [
-        f"version {version['version']} ({version['hash']}) "
-        + (f"said {version['said']}" if version["said"] else "came to no verdict")
-        for version in others
-    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,9 @@ def _sd_factors(n: int) -> tuple[float, float]:
 
 
 def of_overrides(overrides: Sequence[str], seeds: int, out: Path) -> Plan:
-    """The baseline that these overrides name, at seeds of its own."""
+    """The baseline that these overrides name, at seeds of its own, on the windows that judge. ValueError for others."""
+    if "trainer.held_out=tuning" in overrides:
+        raise ValueError("trainer.held_out=tuning: the floor is that of the windows which judge; leave it out")
     requests, jobs = Requests(), []
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         words = ["logger=local", *overrides, f"seed={seed}", f"out={out}", "study=noise-floor"]
@@ -75,7 +78,7 @@ def of_overrides(overrides: Sequence[str], seeds: int, out: Path) -> Plan:
 
 
 def of_claim(name: str, seeds: int, out: Path) -> Plan:
-    """The reference of a claim's main cell, at the middle of its rates."""
+    """The reference of a claim's main cell, at the middle of its rates, on the windows that judge."""
     claim = load_claim(name)
     if claim.untrained:
         raise ValueError(f"claim={name}: kind={claim.kind} has no noise of seeds")
@@ -84,7 +87,8 @@ def of_claim(name: str, seeds: int, out: Path) -> Plan:
     first = next(iter(claim.contrasts.values()))
     arm = first.reference or first.arms[-1]
     rates = study.lrs(cell)
-    keys = [Key(cell, arm, rates[len(rates) // 2], seed) for seed in range(FIRST_SEED, FIRST_SEED + seeds)]
+    judging = (seed for seed in count(FIRST_SEED) if seed not in claim.seeds.tuning)
+    keys = [Key(cell, arm, rates[len(rates) // 2], seed) for seed in islice(judging, seeds)]
     runs = [study.plan(key) for key in keys]
     moved = [replace(run, config=run.config | {"study": "noise-floor"}, path=_moved(run, out)) for run in runs]
     return Plan(moved, retry=True, overwrite=False)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from modernllm.claims.foreign import sources
 from modernllm.runs.directory import RunDirectory
 from modernllm.runs.identity import digest, scientific
-from modernllm.runs.record import Run, load_run
+from modernllm.runs.record import Run, load_result
 from modernllm.sweep.plan import Planned
 
 TEXTS = ("corpus", "tokenizer", "validation")
@@ -26,7 +24,7 @@ def finished(planned: Planned) -> Run | None:
     if RunDirectory(planned.path).status().get("status") != "finished":
         return None
     try:
-        run = load_run(planned.path)
+        run = load_result(planned.path)
         fault = _foreign(run, planned) or _contradiction(run)
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{planned.path} is damaged ({str(error).partition(';')[0]}): {WAY_OUT}") from None
@@ -69,18 +67,5 @@ def code_of(config: Mapping[str, Any]) -> dict[str, str]:
     """`{"code": hash}` of the files in which the classes of `allow_targets` are written, {} where there are none: the
     name of a run follows from its configuration, which says nothing of code that is not ours.
     """
-    files = {target: _source(target) for target in config["allow_targets"] or []}
+    files = {target: sources(target) for target in config["allow_targets"] or []}
     return {"code": digest(files)[:16]} if files else {}
-
-
-def _source(target: str) -> str | None:
-    """SHA-256 of the file of the innermost module in a dotted name; None of what has no file."""
-    parts = target.split(".")
-    for end in range(len(parts), 0, -1):
-        try:
-            spec = importlib.util.find_spec(".".join(parts[:end]))
-        except (ImportError, ValueError, AttributeError):
-            continue
-        if spec and spec.origin and Path(spec.origin).is_file():
-            return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
-    return None

@@ -30,6 +30,8 @@ from modernllm.claims.statistics.signflip import MOST_SEEDS, sign_flip_floor, si
 from modernllm.claims.statistics.timing import ratio_of_medians
 from modernllm.quantities import Positive
 
+NOTHING = "no effect of interest"
+
 
 class Rule(ABC):
     """`decide` is the rule, for many repetitions at once; `judge` applies it to one sample and shows its grounds."""
@@ -51,6 +53,13 @@ class Rule(ABC):
         """What a reader should know beside the word."""
         del sample, level
         return []
+
+    def obstacle(self, sample: Paired, level: float, blind: bool) -> str | None:
+        """Why it is inconclusive, where that is not for want of seeds."""
+        withheld = self.decide(sample, level) if blind else "inconclusive"
+        if withheld == "inconclusive":
+            return None
+        return f"{withheld}, but for seeds at which two arms failed and so are alike: choose conditions they learn in"
 
     def p_value(self, sample: Paired) -> Number:
         """Of the t-test behind the rule, before any correction."""
@@ -75,11 +84,15 @@ class Rule(ABC):
         known = bool(sample.spreads)
         sd = float(sample.sd) if sample.n > 1 else None
         flips = sample.n <= MOST_SEEDS
+        verdict = cast(Word, str(self.decide(sample, level, blind)))
+        obstacle = self.obstacle(sample, level, blind) if known and verdict == "inconclusive" else None
         flags = self.flags(sample, level) if known else []
+        if blind and verdict == "inconclusive":  # what seems to be nothing may be two failures
+            flags = [flag for flag in flags if flag != NOTHING]
         flags += ["no spread"] if sample.n > 1 and not known else []
         flags += ["two arms failed at some seed"] if blind else []
         return Judgement(
-            verdict=cast(Word, str(self.decide(sample, level, blind))),
+            verdict=verdict,
             kind=self.kind,
             n=sample.n,
             mean=float(sample.mean),
@@ -95,6 +108,7 @@ class Rule(ABC):
             sign_flip_floor=sign_flip_floor(sample.n) if flips else None,
             smallest_margin=self.smallest_margin(sample, level) if known else None,
             blind=blind,
+            obstacle=obstacle,
             flags=tuple(flags),
             values=tuple(float(value) for value in differences),
         )
@@ -120,7 +134,7 @@ class Superiority(Rule):
         low, high = interval = sample.interval(level)
         flags = ["reversed"] if low > 0 else []
         if interval.inside(self.margin):
-            flags += ["no effect of interest" if low <= 0 <= high else "negligible"]
+            flags += [NOTHING if low <= 0 <= high else "negligible"]
         return flags
 
 
@@ -141,7 +155,7 @@ class Equivalence(Rule):
 
     def flags(self, sample: Paired, level: float) -> list[str]:
         low, high = sample.interval(level)
-        return [] if low <= 0 <= high else ["not zero"]
+        return ["measurably worse"] if low > 0 else ["measurably better"] if high < 0 else []
 
     def p_value(self, sample: Paired) -> Number:
         return tost(sample, self.margin).p
@@ -192,6 +206,8 @@ class Stability(Rule):
     """
 
     kind = "stability"
+    short: ClassVar[str] = "there, but below the margin"
+    """Of an effect that is not `present`."""
 
     def __init__(self, margin: Positive = 0.1, negligible: Positive = 0.05, covers_critical: bool = False) -> None:
         super().__init__(margin)
@@ -210,10 +226,21 @@ class Stability(Rule):
     def flags(self, sample: Paired, level: float) -> list[str]:
         low, high = sample.interval(level)
         flags = ["reversed"] if high < 0 else []
-        flags += ["there, but small"] if low > 0 and not self.present(sample, level) else []
-        if sample.interval(inner_level(level)).inside(self.negligible):
-            flags += ["no effect of interest" if self.covers_critical else "critical levels not covered"]
+        flags += [self.short] if low > 0 and not self.present(sample, level) else []
+        if self._within(sample, level):
+            flags += [NOTHING] if self.covers_critical else ["critical levels not covered"] if high >= 0 else []
         return flags
+
+    def obstacle(self, sample: Paired, level: float, blind: bool) -> str | None:
+        low, high = sample.interval(level)
+        if self._within(sample, level) and not self.covers_critical:
+            return f"within {self.negligible:g} of 0, which refutes only where covers_critical is true"
+        if low > 0 and high < self.margin:
+            return f"between 0 and the margin of {self.margin:g} neither word fits"
+        return super().obstacle(sample, level, blind)
+
+    def _within(self, sample: Paired, level: float) -> bool:
+        return bool(sample.interval(inner_level(level)).inside(self.negligible))
 
     def futile(self, sample: Paired) -> bool:
         return bool(sample.interval(0.9).inside(self.negligible))
@@ -227,6 +254,7 @@ class Interaction(Stability):
     """
 
     kind = "interaction"
+    short = "there, but not surely beyond the margin"
 
     def present(self, sample: Paired, level: float) -> Truth:
         return np.asarray(sample.interval(level).low) > self.margin

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from modernllm.claims.analysis import Cell, Contrast, excess, gain, interaction
-from modernllm.claims.claim import CellOf, Claim
+from modernllm.claims.apart import Apart
+from modernllm.claims.claim import RATE, CellOf, Claim
 from modernllm.claims.measures import BestLoss, LossAt, Measure, Regret
 from modernllm.claims.records import code_of, finished
 from modernllm.claims.rules import Equivalence, Interaction, NonInferiority, Rule, Stability, Superiority
@@ -24,8 +26,9 @@ TOY = (
     "data.n_documents=40", "trainer.batch_size=4", "trainer.steps=6", "trainer.validation_tokens=256",
 )  # fmt: skip
 """What shrinks any claim to seconds: its machinery is exercised, its verdict means nothing."""
+TOY_SIZE = "toy size: the machinery was exercised; the words say nothing about any claim"
 OWN = 0.0
-"""As a rate: the one that the configuration has by itself."""
+"""As a rate: the one that the configuration has by itself, which an arm may set."""
 SCOPE = {
     "width": "model.dim", "depth": "model.n_layers", "context": "model.context_length", "steps": "trainer.steps",
     "batch": "trainer.batch_size",
@@ -51,6 +54,7 @@ class Study:
     def __post_init__(self) -> None:
         self._requests, self._planner = Requests(self.config_dirs), Planner()
         self._planned: dict[Key, Planned] = {}
+        self._runs: dict[Path, Run] = {}
 
     @property
     def rule(self) -> Rule:
@@ -74,10 +78,18 @@ class Study:
     def evaluation(self) -> list[int]:
         return self.claim.seeds.evaluation[:2] if self.toy else self.claim.seeds.evaluation
 
+    @property
+    def held_out_tokens(self) -> int | None:
+        """That losses are measured on, in the main cell; None where nothing is trained."""
+        if self.claim.untrained:
+            return None
+        cell = next(name for name, of in self.claim.cells.items() if of.main)
+        return self.planned(cell, next(iter(self.claim.arms))).config["trainer"]["validation_tokens"]
+
     def lrs(self, cell: str) -> list[float]:
-        """The rates that a cell is run at."""
-        own = self.claim.cells[cell].lr or self.claim.lr
-        return self.grids.get(cell, self.claim.lrs) or ([own] if own else [])
+        """The rates that a cell is run at; OWN where each arm has its own."""
+        own = OWN if self.claim.compares_rates else self.claim.cells[cell].lr or self.claim.lr
+        return self.grids.get(cell, self.claim.lrs) or ([] if own is None else [own])
 
     def overrides(self, key: Key) -> list[str]:
         """Of one run, each key once: arm over cell over base."""
@@ -85,6 +97,7 @@ class Study:
         words = [*self.claim.base, *cell.overrides, *self.claim.arms[key.arm]]
         words += [*(TOY if self.toy else ()), *self.matched.get(key.cell, {}).get(key.arm, [])]
         words += [f"optimizer.lr={key.lr:g}"] if key.lr != OWN else []
+        words += ["trainer.held_out=tuning"] if self.chooses(key) else []
         words += [f"seed={key.seed}", f"study={self.name}", *self.words]
         return list({word.partition("=")[0]: word for word in words}.values())
 
@@ -97,6 +110,18 @@ class Study:
             self._planned[key] = self._planner(one_checkpoint(config, words), words)
         return self._planned[key]
 
+    def run(self, key: Key) -> Run | None:
+        """Its record, read once: what is judged stays what it was. None, and errors, of `finished`."""
+        planned = self.plan(key)
+        if planned.path not in self._runs and (run := finished(planned)):
+            self._runs[planned.path] = run
+        return self._runs.get(planned.path)
+
+    def row(self, key: Key) -> Row | None:
+        """For the statistics; None, and errors, of `finished`."""
+        run = self.run(key)
+        return run and row_of(key, self.plan(key), run)
+
     def origin(self, key: Key) -> dict[str, str]:
         """What run.json says of why the run was made."""
         return {"claim": self.claim.name, "hash": self.claim.hash, "cell": key.cell, "arm": key.arm}
@@ -105,6 +130,10 @@ class Study:
         """The overrides that name a run among its siblings: not those of the base, nor where it is recorded."""
         common = {*self.claim.base, *self.words, *TOY, f"study={self.name}"}
         return [word for word in overrides if word not in common]
+
+    def chooses(self, key: Key) -> bool:
+        """Whether the run helps to choose a learning rate: it is measured on windows that judge nothing."""
+        return self.claim.tuned and key.seed in self.claim.seeds.tuning
 
     def keys(self, cell: str, seeds: Iterable[int], lrs: Iterable[float]) -> list[Key]:
         lrs = list(lrs)
@@ -133,17 +162,26 @@ class Study:
     def _contrasts(self, cell: CellOf) -> Iterable[Contrast]:
         for name, of in self.claim.contrasts.items():
             if self.claim.kind == "interaction":
-                rate = cell.lr or self.claim.lr
                 assert of.needy
                 assert of.robust
-                assert rate
-                yield interaction(name, LossAt(rate), needy=of.needy, robust=of.robust)
+                yield interaction(name, self._measure(cell), needy=of.needy, robust=of.robust)
             else:
                 assert of.variant
                 assert of.reference
-                measure: Measure = Regret() if self.claim.kind == "stability" else BestLoss()
+                measure = self._measure(cell)
                 make = gain if self.claim.kind == "stability" else excess
                 yield make(name, measure, variant=of.variant, reference=of.reference)
+
+    def _measure(self, cell: CellOf) -> Measure:
+        if self.claim.tuned:
+            return BestLoss()
+        if self.claim.compares_rates:
+            return LossAt(OWN)
+        if self.claim.kind == "stability":
+            return Regret()
+        rate = cell.lr or self.claim.lr
+        assert rate
+        return LossAt(rate)
 
     def match(self, cell: str, overrides: dict[str, list[str]]) -> None:
         """Give the arms of a cell what makes them equal in cost; what was planned without it is forgotten."""
@@ -152,8 +190,24 @@ class Study:
 
     def planned(self, cell: str, arm: str) -> Planned:
         """One arm in a cell, at the first rate and seed of the plan."""
+        return self._first(cell, arm, self.evaluation)
+
+    def tuned(self, cell: str) -> dict[str, Planned]:
+        """Every arm in a cell as it is tuned; none where it is not."""
+        return {arm: self._first(cell, arm, self.tuning) for arm in self.claim.arms if self.claim.tuned}
+
+    def held_out(self, cell: str) -> dict[str, Apart]:
+        """By arm: the windows that choose its rate and those that judge it; none where no rate is chosen. ValueError
+        where the text has no room for both.
+        """
+        return {
+            arm: Apart.of(self._planner.text(chooses.config).data.validation, chooses, self.planned(cell, arm))
+            for arm, chooses in self.tuned(cell).items()
+        }
+
+    def _first(self, cell: str, arm: str, seeds: Sequence[int]) -> Planned:
         rates = self.lrs(cell)
-        return self.plan(Key(cell, arm, rates[0] if rates else OWN, self.evaluation[0]))
+        return self.plan(Key(cell, arm, rates[0] if rates else OWN, seeds[0]))
 
     def scope(self, cell: str) -> dict[str, str]:
         """What all arms of a cell share of width, depth, start, position, text and budget, and of all that sets any
@@ -164,8 +218,10 @@ class Study:
         found = {name: {str(_at(run.config, key)) for run in runs} for name, key in SCOPE.items()}
         apart = [word.partition("=")[0] for of in self.claim.cells.values() for word in of.overrides]
         found |= {name: {_setting(run, name) for run in runs} for name in (*SCOPE_GROUPS, *apart)}
+        if self.claim.compares_rates:
+            found["lr"] = {f"{_at(run.config, RATE):g}" for run in runs}
         scope = {name: "|".join(sorted(values)) for name, values in found.items()}
-        if not rates:
+        if not rates or self.claim.compares_rates:
             return scope
         return scope | {"lr": f"{rates[0]:g}" if len(rates) == 1 else f"{min(rates):g}..{max(rates):g}"}
 
@@ -185,13 +241,7 @@ def _at(config: Mapping[str, Any], key: str) -> Any:
     return config[section][name]
 
 
-def row_of(key: Key, planned: Planned) -> Row | None:
-    """The record of a run that finished; None of one that did not. ValueError of a record that is not the planned
-    run's, or damaged.
-    """
-    run = finished(planned)
-    if run is None:
-        return None
+def row_of(key: Key, planned: Planned, run: Run) -> Row:
     return Row(
         cell=key.cell,
         arm=key.arm,

@@ -13,11 +13,16 @@ from modernllm.config.tree import CONFIG_DIR
 
 
 class Suite(Part):
-    """One file of `configs/suite/`. `control` is a claim that has to come out supported, or no other is believed."""
+    """One file of `configs/suite/`. Every one of `controls` is a claim that has to come out supported, or none of
+    `claims` is believed.
+    """
 
     name: str
-    control: str | None
+    controls: list[str]
     claims: list[str]
+
+    def load_controls(self) -> list[Claim]:
+        return [load_claim(name) for name in self.controls]
 
     def load(self) -> list[Claim]:
         return [load_claim(name) for name in self.claims]

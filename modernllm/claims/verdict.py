@@ -12,6 +12,7 @@ import numpy as np
 
 from modernllm.claims.analysis import CellFindings, Finding
 from modernllm.claims.judgement import SYMBOLS, Judgement, Word
+from modernllm.claims.paragraph import grounds, in_sentences
 from modernllm.claims.statistics.multiplicity import holm
 
 ClaimWord = Literal["supported", "refuted", "inconclusive", "conditional"]
@@ -22,11 +23,14 @@ SCHEMA = "modernllm.verdict/1"
 
 @dataclass(frozen=True)
 class CellVerdict:
-    """`capped` says why a cell may not decide although its judgements would."""
+    """`capped` says why a cell may not decide although its judgements would; `seeds_help`, whether more of them could
+    make it decide.
+    """
 
     found: CellFindings
     verdict: Word
     capped: tuple[str, ...]
+    seeds_help: bool = True
 
     @property
     def name(self) -> str:
@@ -35,9 +39,18 @@ class CellVerdict:
     @property
     def line(self) -> str:
         """The cell's word, its scope and its numbers."""
-        numbers = " | ".join(f"{finding.contrast}: {finding.judgement.sentence}" for finding in self.found.findings)
+        return self.line_at(self.found.cell.scope)
+
+    def line_at(self, scope: Mapping[str, str]) -> str:
+        """The same with only so much of the scope."""
+        numbers = " | ".join(f"{finding.contrast}: {self.sentence(finding)}" for finding in self.found.findings)
         capped = f" [{'; '.join(self.capped)}]" if self.capped else ""
-        return f"{self.name}: {self.verdict} at {scope_words(self.found.cell.scope)}: {numbers}{capped}"
+        there = f" at {scope_words(scope)}" if scope else ""
+        return f"{self.name}: {self.verdict}{there}: {numbers}{capped}"
+
+    def sentence(self, finding: Finding) -> str:
+        """Of a judgement, without the seeds that would decide where none would."""
+        return finding.judgement.sentence if self.seeds_help else finding.judgement.said()
 
 
 @dataclass(frozen=True)
@@ -52,7 +65,8 @@ class Verdict:
     """Of the main cells."""
     cells: tuple[CellVerdict, ...]
     second_init: str
-    control: Judgement | None
+    controls: Mapping[str, Judgement]
+    """By name: known effects that the same rig was shown before."""
     void: str | None
     facts: Mapping[str, Any]
 
@@ -64,22 +78,30 @@ class Verdict:
     def line(self) -> str:
         """One line that never travels without its scope."""
         void = f"; void: {self.void}" if self.void else ""
-        return (
-            f"{self.verdict}: {self.statement} [{scope_words(self.scope)}; second init: {self.second_init}] "
-            f"({self.reason}{void})"
-        )
+        return f"{self.verdict}: {self.statement} [{self.where}] ({self.reason}{void})"
+
+    @property
+    def where(self) -> str:
+        """The scope, and whether a second initialisation agreed, in words."""
+        init = f"; second init: {self.second_init}" if self.trained else ""
+        return scope_words(self.scope) + init
+
+    @property
+    def trained(self) -> bool:
+        return trained(self.cells)
 
     @property
     def paragraph(self) -> str:
         """The line, every cell with its numbers, learning rates and failed runs, and the facts beside them."""
-        parts = [f"{self.line}."]
+        parts = [self.line]
         for cell in self.cells:
-            parts.append(f"{cell.line}.")
-            parts += [f"{words}." for finding in cell.found.findings for words in _grounds(finding)]
-        if self.control is None:
-            parts.append("No positive control was run.")
-        parts += [f"{key}: {value}." for key, value in self.facts.items()]
-        return " ".join(parts)
+            apart = {key: value for key, value in cell.found.cell.scope.items() if self.scope.get(key) != value}
+            parts.append(cell.line_at(apart))
+            parts += [words for finding in cell.found.findings for words in grounds(finding)]
+        if self.trained and not self.controls:
+            parts.append("No positive control was run")
+        parts += in_sentences(self.facts)
+        return " ".join(f"{words}." for words in parts)
 
     def to_json(self) -> dict[str, Any]:
         """Strict JSON (no NaN, no infinity: null instead), under the schema "modernllm.verdict/1":
@@ -88,9 +110,9 @@ class Verdict:
         exit_code    0 | 20 | 21 | 22
         claim, statement, reason, line, paragraph    strings
         scope        {name: value}, of the main cells
-        second_init  "agreed", "not run", or "disagreed: ..."
+        second_init  "agreed", "not run", "disagreed: ...", or "does not apply" where nothing was trained
         void         why no verdict may be drawn from these runs, or null
-        control      the judgement on the positive control, or null where none was run
+        controls     {name: judgement} on each positive control, empty where none was run
         contrasts    m, among which the error rate is shared
         cells        [{name, main, verdict, scope, capped: [reason], findings: [finding]}]
           finding    {contrast, seeds: [int], judgement, p_holm, choices, outcomes, mcnemar_p, beside}
@@ -112,7 +134,7 @@ class Verdict:
                 "scope": dict(self.scope),
                 "second_init": self.second_init,
                 "void": self.void,
-                "control": self.control.to_json() if self.control else None,
+                "controls": {name: judgement.to_json() for name, judgement in self.controls.items()},
                 "contrasts": sum(len(cell.found.findings) for cell in self.cells),
                 "cells": [
                     {
@@ -121,7 +143,7 @@ class Verdict:
                         "verdict": cell.verdict,
                         "scope": dict(cell.found.cell.scope),
                         "capped": cell.capped,
-                        "findings": [_finding_json(finding, next(adjusted)) for finding in cell.found.findings],
+                        "findings": [_finding_json(cell, each, next(adjusted)) for each in cell.found.findings],
                     }
                     for cell in self.cells
                 ],
@@ -141,27 +163,28 @@ def conclude(
     claim: str,
     statement: str,
     cells: Sequence[CellFindings],
-    control: Judgement | None,
+    controls: Mapping[str, Judgement],
     facts: Mapping[str, Any],
+    void: str | None = None,
 ) -> Verdict:
     """One word from all cells, in this order:
 
-    1. inconclusive, and void, where the positive control was run and not supported: a rig that misses a known effect
-       shows nothing. `control=None` is for suites of toy size, where it cannot show.
+    1. inconclusive, and void, where the caller says why nothing can be shown, as at toy size, and where a positive
+       control was run and not supported: a rig that misses a known effect shows nothing. No `controls` are for
+       suites of toy size, where none can show.
     2. conditional, where at least one pre-registered cell is supported and at least one refuted, main or not.
     3. supported where all main cells are, refuted where all main cells are, inconclusive otherwise. Cells that are
        merely inconclusive make nothing conditional, and cells that are not main neither support nor refute alone.
 
     A cell is supported where all its contrasts are, refuted where one of them is, inconclusive otherwise; and
-    inconclusive in any case (*capped*) where a chosen learning rate stands at the edge of its grid, or where a main
-    cell of a quality kind compares arms at rates that were not chosen for each.
+    inconclusive in any case (*capped*) where a chosen learning rate stands at the edge of its grid, where a main cell
+    of a quality kind compares arms at rates that were not chosen for each, or where no arm of a contrast learned at
+    half of the seeds or more: what differs between them then is where they started.
     """
     if not any(found.cell.main for found in cells):
         raise ValueError(f"claim {claim}: no main cell was judged")
-    judged = tuple(judge_cell(found) for found in cells)
-    void = None
-    if control is not None and control.verdict != "supported":
-        void = f"the positive control was not seen ({control.verdict}: {control.sentence})"
+    void = void or unseen(controls)
+    judged = tuple(judge_cell(found, void) for found in cells)
     word, reason = ("inconclusive", "void") if void else combine(judged)
     return Verdict(
         claim=claim,
@@ -171,13 +194,22 @@ def conclude(
         scope=joint_scope([found.cell.scope for found in cells if found.cell.main]),
         cells=judged,
         second_init=second_init(judged),
-        control=control,
+        controls=controls,
         void=void,
         facts=facts,
     )
 
 
-def judge_cell(found: CellFindings) -> CellVerdict:
+def unseen(controls: Mapping[str, Judgement]) -> str | None:
+    """Which known effects were missed; None where all were seen."""
+    missed = {name: judgement for name, judgement in controls.items() if judgement.verdict != "supported"}
+    if not missed:
+        return None
+    told = "; ".join(f"{name}, {judgement.verdict}: {judgement.sentence}" for name, judgement in missed.items())
+    return f"the positive control was not seen ({told})"
+
+
+def judge_cell(found: CellFindings, void: str | None = None) -> CellVerdict:
     """See `conclude`. ValueError for a cell without a finding."""
     if not found.findings:
         raise ValueError(f"cell {found.cell.name} has no finding")
@@ -188,11 +220,11 @@ def judge_cell(found: CellFindings) -> CellVerdict:
     elif set(words) == {"supported"}:
         word = "supported"
     capped = caps(found)
-    return CellVerdict(found, "inconclusive" if capped else word, capped)
+    return CellVerdict(found, "inconclusive" if capped else word, capped, not (capped or void))
 
 
 def caps(found: CellFindings) -> tuple[str, ...]:
-    """Why the learning rates of a cell do not allow a decision; each reason once."""
+    """Why a cell may not decide: its learning rates, or arms of which none learned. Each reason once."""
     reasons = []
     for finding in found.findings:
         reasons += [
@@ -202,6 +234,9 @@ def caps(found: CellFindings) -> tuple[str, ...]:
         ]
         if found.tuned and found.cell.main and not finding.choices:
             reasons.append(f"learning rates were not chosen for each arm of {finding.contrast}")
+        n = finding.judgement.n
+        if finding.unlearned and 2 * finding.unlearned >= n:
+            reasons.append(f"no arm of {finding.contrast} learned at {finding.unlearned} of {n} seeds")
     return tuple(dict.fromkeys(reasons))
 
 
@@ -222,6 +257,8 @@ def combine(cells: Sequence[CellVerdict]) -> tuple[ClaimWord, str]:
 
 def second_init(cells: Sequence[CellVerdict]) -> str:
     """Whether cells that differ from a main one in nothing but the scope's `init` say the same."""
+    if not trained(cells):
+        return "does not apply"
     twins = [
         (cell, other)
         for cell in cells
@@ -233,6 +270,11 @@ def second_init(cells: Sequence[CellVerdict]) -> str:
     if not twins:
         return "not run"
     return f"disagreed: {', '.join(dict.fromkeys(other_words))}" if other_words else "agreed"
+
+
+def trained(cells: Sequence[CellVerdict]) -> bool:
+    """Whether anything rests on runs, and not on measurements alone."""
+    return any(finding.judgement.kind not in SYMBOLS for cell in cells for finding in cell.found.findings)
 
 
 def joint_scope(scopes: Sequence[Mapping[str, str]]) -> dict[str, str]:
@@ -268,11 +310,11 @@ def strict(value: Any) -> Any:
     raise TypeError(f"{value!r} of type {type(value).__name__} is no JSON")
 
 
-def _finding_json(finding: Finding, p_holm: float | None) -> dict[str, Any]:
+def _finding_json(cell: CellVerdict, finding: Finding, p_holm: float | None) -> dict[str, Any]:
     return {
         "contrast": finding.contrast,
         "seeds": finding.seeds,
-        "judgement": finding.judgement.to_json(),
+        "judgement": finding.judgement.to_json() | {"sentence": cell.sentence(finding)},
         "p_holm": p_holm,
         "choices": {
             arm: {"lr": choice.lr, "interior": choice.interior, "grid": choice.grid, "losses": choice.losses}
@@ -282,19 +324,6 @@ def _finding_json(finding: Finding, p_holm: float | None) -> dict[str, Any]:
         "mcnemar_p": finding.mcnemar_p,
         "beside": finding.beside,
     }
-
-
-def _grounds(finding: Finding) -> list[str]:
-    """Sign flips, learning rates, runs that failed."""
-    judgement, found = finding.judgement, []
-    if judgement.sign_flip_p is not None and judgement.sign_flip_floor is not None:
-        found.append(f"Sign-flip p={judgement.sign_flip_p:.3g} (smallest reachable {judgement.sign_flip_floor:.3g})")
-    if finding.choices:
-        found.append("Learning rates " + ", ".join(f"{arm} {choice.lr:g}" for arm, choice in finding.choices.items()))
-    if finding.outcomes:
-        failed = (f"{arm} {outcome['failed']} of {outcome['n']}" for arm, outcome in finding.outcomes.items())
-        found.append("Failed runs " + ", ".join(failed))
-    return found
 
 
 def _names(names: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -14,13 +15,17 @@ import pytest
 import yaml
 from filelock import FileLock
 from test_claim import SAID, write
-from test_flow import BASE, Bench, Loss, better, claim
+from test_flow import BASE, Bench, Loss, better, claim, noise
 
 from modernllm import experiment
+from modernllm.claims import records
 from modernllm.claims.claim import Claim, load_claim
 from modernllm.claims.flow import Incomplete, Refused
+from modernllm.claims.foreign import sources
+from modernllm.claims.kin import kin
 from modernllm.claims.ledger import Ledger
 from modernllm.claims.looks import fitting
+from modernllm.claims.provenance import maker
 from modernllm.claims.records import code_of, finished
 from modernllm.claims.table import Key
 from modernllm.runs import directory
@@ -214,6 +219,24 @@ def test_other_looks_after_the_first_are_refused(tmp_path: Path) -> None:
     assert bench_of(tmp_path, said, looks=[3, 6]).flow.verdict({}).facts["looks"] == [3, 6]
 
 
+def test_what_was_looked_at_is_told_by_the_next_version(tmp_path: Path) -> None:
+    """As where a first look was not liked: the seeds are cut, and it is judged as if there had been no look."""
+
+    def undecided(arm: str, lr: float, seed: int) -> float:
+        return 2.0 + abs(math.log10(lr / 3e-3)) + 60 * noise(arm, seed)
+
+    said = claim(seeds={"tuning": [10], "evaluation": list(range(6))})
+    bench = bench_of(tmp_path, said, undecided, looks=[3, 6])
+    made = bench.flow.execute
+    bench.flow.execute = lambda plan: 15 if any(run.config["seed"] == 3 for run in plan.todo) else made(plan)
+    with pytest.raises(KeyboardInterrupt):
+        bench.flow.verdict({})
+    cut = bench_of(tmp_path, claim(seeds={"tuning": [10], "evaluation": [0, 1, 2]}), undecided)
+    verdict = cut.flow.verdict({})
+    assert [version.get("looked at") for version in verdict.facts["versions"]] == [3, None]
+    assert any(line.endswith("came to no verdict, looked at with 3 seeds") for line in cut.told)
+
+
 def test_two_processes_do_not_hear_one_claim(tmp_path: Path) -> None:
     bench = fresh(tmp_path)
     bench.flow.folder.mkdir(parents=True)
@@ -288,20 +311,59 @@ def test_code_of_other_hands_is_part_of_what_is_asked(tmp_path: Path, monkeypatc
     assert code_of({"allow_targets": []}) == {}
 
 
+def test_code_of_other_hands_is_all_that_it_is_written_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leak may stand in another file; what lies beside and is not imported does not count."""
+    monkeypatch.syspath_prepend(tmp_path)
+    files = {
+        "mine_b/__init__.py": "", "mine_b/norm.py": "from . import maths\nfrom .deep.er import f\nclass Norm: pass\n",
+        "mine_b/maths.py": "import torch\nimport beside_b\n", "mine_b/deep/er.py": "f = 1\n", "beside_b.py": "",
+        "mine_b/apart.py": "", "other_b.py": "",
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    counted = {"mine_b/__init__.py", "mine_b/norm.py", "mine_b/maths.py", "mine_b/deep/er.py", "beside_b.py"}
+    assert set(sources("mine_b.norm.Norm")) == counted
+    first = code_of({"allow_targets": ["mine_b.norm.Norm"]})
+    for name in files:
+        (tmp_path / name).write_text(files[name] + "x = 1\n")
+        assert (code_of({"allow_targets": ["mine_b.norm.Norm"]}) != first) == (name in counted)
+        (tmp_path / name).write_text(files[name])
+    assert set(sources("scipy.stats.ttest_rel")) == {"scipy/stats/__init__.py"}
+    assert len(sources("math.sqrt")) == len(sources("json.loads")) == 1
+    assert sources("nowhere_b.Norm") == {}
+
+
 ARMS = SAID["arms"]
+RATED = {"rope": ["optimizer.lr=1e-3"], "learned": ["optimizer.lr=1e-1"]}
 FORGED: list[tuple[dict[str, Any], str]] = [
     ({"seeds": {"tuning": [10], "evaluation": [0, 0, 1]}}, "evaluation: [0] more than once"),
     ({"seeds": {"tuning": [10], "evaluation": [True, 2]}}, "is a number, not true or false"),
     ({"seeds": {"tuning": [10], "evaluation": []}}, "at least 1 item"),
     ({"seeds": {"tuning": [10], "evaluation": [-1]}}, "greater than or equal to 0"),
+    ({"margin": float("nan")}, "margin: Input should be a finite number"),
+    ({"margin": 0}, "margin: Input should be greater than or equal to 0.000001"),
+    ({"margin": -0.1}, "margin: Input should be greater than or equal to 0.000001"),
     ({"margin": True}, "margin: is a number, not true or false"),
     ({"margin": float("inf")}, "margin: Input should be a finite number"),
     ({"margin": 10, "kind": "equivalence"}, "margin: Input should be less than or equal to 1"),
     ({"margin": 1e-9}, "margin: Input should be greater than or equal to 0.000001"),
     ({"lrs": [1e-3, 1e-3, 1e-2]}, "lrs: 0.001 more than once"),
     ({"lrs": [1e-3, 1.0000001e-3, 1e-2]}, "lrs: 0.001 more than once"),
+    ({"lrs": [1e-3, 1.01e-3, 1.02e-3]}, "lrs: 0.001 and 0.00101 are a factor of 1.01 apart"),
+    ({"lrs": [1e-3, 3e-3, 1e-2, 1.3e-2]}, "a factor of 1.3 apart"),
     ({"base": ["seed=3"]}, "base: seed cannot be set there: seeds says which are run"),
     ({"arms": ARMS | {"learned": ["position=learned", "optimizer.lr=9"]}}, "optimizer.lr cannot be set there: lrs"),
+    ({"arms": ARMS | {"learned": ["trainer.held_out=tuning"]}}, "trainer.held_out cannot be set there: what chooses"),
+    ({"arms": RATED}, "arms: kind=superiority compares no learning rates, so no arm sets optimizer.lr"),
+    ({"arms": RATED, "kind": "stability"}, "lrs: the arms set optimizer.lr themselves; leave one of both out"),
+    ({"arms": RATED, "kind": "stability", "lrs": [], "lr": 1e-3}, "lr: the arms set optimizer.lr themselves"),
+    ({"arms": RATED, "kind": "stability", "lrs": [], "cells": {"main": {"main": True, "lr": 1e-3}}}, "cells.main.lr: "),
+    ({"arms": {"rope": ["optimizer.lr=1e-3"], "learned": ["position=learned", "optimizer.lr=1e-1"]}, "lrs": [],
+      "kind": "stability"}, "where arms set optimizer.lr, it is all that they differ in"),
+    ({"arms": RATED | {"learned": []}, "kind": "stability", "lrs": []}, "lrs: kind=stability needs a grid"),
+    ({"arms": RATED | {"learned": []}, "kind": "stability"}, "arms.rope: optimizer.lr cannot be set there: lrs or lr"),
+    ({"arms": RATED, "kind": "stability", "lrs": [], "base": ["optimizer.lr=1"]}, "base: optimizer.lr cannot be set"),
     ({"arms": ARMS | {"learned": ["position=learned", "++seed=9"]}}, "arms.learned: seed cannot be set there"),
     ({"cells": {"main": {"main": True, "overrides": ["study=x"]}}}, "cells.main.overrides: study cannot be set there"),
     ({"base": ["out=/tmp"]}, "out cannot be set there"),
@@ -331,3 +393,89 @@ def test_a_key_that_is_written_twice_is_refused(text: str, tmp_path: Path) -> No
     path.write_text(yaml.safe_dump(SAID) + text)
     with pytest.raises(ValueError, match="is written more than once"):
         load_claim(str(path))
+
+
+def renamed(folder: Path, name: str, **changed: Any) -> Bench:
+    return bench_of(folder, Claim(**(claim(**changed).model_dump() | {"name": name})))
+
+
+def test_another_name_does_not_hide_what_was_said(tmp_path: Path) -> None:
+    """By the sentence, and by the arms: however the one is written, and whatever the others are called."""
+    worse = bench_of(tmp_path, claim(), lambda arm, lr, seed: better("learned" if arm == "rope" else "rope", lr, seed))
+    assert worse.flow.verdict({}).verdict == "refuted"
+    said = {"claim": "mine", "hash": worse.study.claim.hash, "said": "refuted"}
+
+    same = renamed(tmp_path, "other", claim="rope beats  learned positions.", margin=0.03)
+    verdict = same.flow.verdict({})
+    assert verdict.facts["under other names"] == [said | {"same": "sentence and arms"}]
+    assert f"mine ({said['hash']}), of the same sentence and arms, said refuted" in same.told
+    assert "Under other names: mine (" in verdict.paragraph
+
+    arms = {"b": ["position=learned", "model.dim=32"], "a": ["model.dim=32", "position=rope"]}
+    base = [word for word in BASE if word != "model.dim=32"]
+    contrasts = {"x": {"variant": "a", "reference": "b"}}
+    spelled = renamed(tmp_path, "third", claim="Rotations win", arms=arms, base=base, contrasts=contrasts)
+    assert [(each["claim"], each["same"]) for each in kin(spelled.flow.folder, spelled.study)] == [
+        ("mine", "arms"), ("other", "arms"),
+    ]  # fmt: skip
+
+    arms = {"none": ["position=none"], "rope": ["position=rope"]}
+    contrasts = {"x": {"variant": "none", "reference": "rope"}}
+    unlike = renamed(tmp_path, "fourth", claim="No positions win", arms=arms, contrasts=contrasts)
+    assert kin(unlike.flow.folder, unlike.study) == []
+
+
+def relabel(path: Path, **made_by: Any) -> None:
+    edit(path / "run.json", lambda made: made.update(made_by))
+
+
+def test_arms_that_other_code_made_are_not_compared(tmp_path: Path) -> None:
+    """Where no run of one arm has the code of any of the other; else the states are named."""
+    bench = fresh(tmp_path)
+    bench.flow.verdict({})
+    paths = {arm: [bench.study.plan(Key("main", arm, 3e-3, seed)).path for seed in (0, 1)] for arm in ARMS}
+    dirty = {"code": {"commit": "a" * 40, "dirty": True}}
+    for seed in (0, 1):
+        relabel(paths["rope"][seed], **dirty, source="1" * 64)
+        relabel(paths["learned"][seed], **dirty, source="2" * 64)
+    (bench.flow.folder / "verdict.json").unlink()
+    with pytest.raises(ValueError, match=r"main: all runs of rope \(.*1\) and learned \(.*2\) were made by other code"):
+        fresh(tmp_path).flow.verdict({})
+    assert not (bench.flow.folder / "verdict.json").exists()
+    relabel(paths["learned"][0], source="1" * 64)
+    again = fresh(tmp_path)
+    assert again.flow.verdict({}).facts["runs"]["code"] == {
+        "None": 6, "aaaaaaaaaa with changes 11111111": 3, "aaaaaaaaaa with changes 22222222": 1,
+    }  # fmt: skip
+    assert any(line.startswith("! the runs were made by 3 states of the code") for line in again.told)
+    clean = {"code": {"commit": "a" * 40, "dirty": False}, "versions": {"torch": "2.1"}, "machine": {"processor": "x"}}
+    assert maker(clean | {"source": "3" * 64}) == "aaaaaaaaaa, torch 2.1, x"
+
+
+def test_a_link_to_another_run_is_another_run(tmp_path: Path) -> None:
+    bench = fresh(tmp_path)
+    bench.flow.verdict({})
+    one, other = (bench.study.plan(Key("main", "rope", 3e-3, seed)).path for seed in (0, 1))
+    shutil.rmtree(other)
+    other.symlink_to(one)
+    with pytest.raises(Incomplete, match="holds another run"):
+        fresh(tmp_path).flow.verdict({})
+    other.unlink()
+    shutil.copytree(one, other)
+    with pytest.raises(Incomplete, match="holds another run"):
+        fresh(tmp_path).flow.verdict({})
+
+
+def test_a_record_is_read_once_and_what_is_judged_stays_what_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh(tmp_path).flow.verdict({})
+    read: list[Path] = []
+    load = records.load_result
+    monkeypatch.setattr(records, "load_result", lambda path: (read.append(path), load(path))[1])
+    bench = fresh(tmp_path)
+    bench.flow.verdict({})
+    assert len(read) == len(set(read)) == 10
+    kept = bench.study.row(JUDGED)
+    edit_rows(bench.study.plan(JUDGED).path / "metrics.jsonl", lambda rows: rows[:1])
+    assert bench.study.row(JUDGED) == kept

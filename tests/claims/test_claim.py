@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from modernllm.claims.claim import load_claim, shipped
-from modernllm.claims.ledger import Ledger, earlier
+from modernllm.claims.ledger import Ledger
+from modernllm.claims.paragraph import earlier
 from modernllm.claims.suite import load_suite, suites
 
 SAID: dict[str, Any] = {
@@ -40,7 +41,8 @@ def test_shipped_claims_and_suites_can_be_read() -> None:
     for name in suites():
         suite = load_suite(name)
         assert {claim.name for claim in suite.load()} <= set(shipped())
-        assert (suite.control is None) == (name == "toy")
+        controls = [] if name == "toy" else ["control_no_residual", "control_learning_rate"]
+        assert [claim.name for claim in suite.load_controls()] == controls
     assert set(load_suite("toy").claims) == set(shipped())
 
 

@@ -62,6 +62,7 @@ def test_wide_heads_saturate_the_softmax_unless_scaled() -> None:
         (["claim=rmsnorm", "look=3"], "no such key; did you mean looks"),
         (["claim=rmsnorm", "suite=fast"], "a suite has its own claims; beside claim=... only suite=toy"),
         (["claim=nix.yaml"], "claim=nix.yaml: no such file; shipped are "),
+        (["claim=my claim, 2.yaml"], "the name of the file names folders, and has ' ' ',' in it"),
     ],
 )
 def test_a_wrong_command_is_one_error(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

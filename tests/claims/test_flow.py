@@ -17,7 +17,7 @@ from test_claim import SAID
 from modernllm.claims.claim import Claim
 from modernllm.claims.flow import Flow, Incomplete, Stopped
 from modernllm.claims.statistics.sequential import look_alpha
-from modernllm.claims.study import Study, row_of
+from modernllm.claims.study import Study
 from modernllm.claims.table import Key
 from modernllm.preparation import read_text
 from modernllm.runs.directory import RunDirectory
@@ -53,7 +53,8 @@ TEXTS: dict[str, dict[str, str]] = {}
 
 def texts(run: Planned) -> dict[str, str]:
     """Hashes of text, vocabulary and validation windows, read once for all runs that share them."""
-    length, windows = run.config["model"]["context_length"], run.config["trainer"]["validation_tokens"]
+    length, trainer = run.config["model"]["context_length"], run.config["trainer"]
+    windows = trainer["validation_tokens"], trainer["held_out"]
     key = json.dumps([run.config["data"], run.config["tokenizer"], length, windows])
     if key not in TEXTS:
         TEXTS[key] = read_text(deepcopy(run.config)).hashes
@@ -125,7 +126,7 @@ def test_every_run_says_on_whose_behalf_it_was_made(tmp_path: Path) -> None:
     assert run.path.parent == tmp_path / "claim-mine"
     assert (run.config["seed"], run.config["optimizer"]["lr"], run.config["trainer"]["keep"]) == (0, 3e-3, 1)
     assert run.asked.overrides == {"position": "rope", "optimizer.lr": "0.003", "seed": "0"}
-    assert row_of(key, run) is None
+    assert bench.study.row(key) is None
 
 
 def test_an_edge_extends_the_grid_once_for_every_arm(tmp_path: Path) -> None:

@@ -89,4 +89,4 @@ def test_a_scope_is_split_into_shared_and_own() -> None:
 
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_every_kind_says_how_it_is_read(kind: str) -> None:
-    assert READ_AS[kind].partition(":")[0] in ("Δ", "ratio", "farthest")
+    assert READ_AS[kind].partition(":")[0] in ("Δ", "ratio", "value")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import chi2
+from test_claim import write
 from test_flow import BASE, Bench, better, claim, fabricate, noise
 
 from modernllm.claims.flow import Incomplete
-from modernllm.claims.noise import FIRST_SEED, Floor, measure, of_overrides
+from modernllm.claims.noise import FIRST_SEED, Floor, measure, of_claim, of_overrides
 from modernllm.claims.power import ASSUMED, detectable, find_floor, floor_key, keep_floor
 from modernllm.claims.statistics.power import minimum_detectable_effect, seeds_needed
 from modernllm.executor import Observer
@@ -24,7 +26,7 @@ class Fabricating:
     def __init__(self, broken: int | None = None) -> None:
         self.broken = broken
 
-    def __call__(self, runs: list[Planned], observer: Observer) -> None:
+    def __call__(self, runs: Sequence[Planned], observer: Observer) -> int | None:
         for run in runs:
             seed = run.config["seed"]
             if seed == self.broken:
@@ -46,6 +48,16 @@ def test_a_floor_is_measured_kept_and_found(tmp_path: Path) -> None:
     assert find_floor(tmp_path, [config | {"trainer": config["trainer"] | {"steps": 99}}]) is None
     keep_floor(tmp_path, config | {"trainer": config["trainer"] | {"steps": 99}}, 0.5, 3, "else")
     assert find_floor(tmp_path, [config]) == found
+
+
+def test_a_floor_is_that_of_the_windows_which_judge(tmp_path: Path) -> None:
+    """Also where a claim tunes on the very seeds that a floor would take."""
+    with pytest.raises(ValueError, match=r"trainer\.held_out=tuning: the floor is that of the windows which judge"):
+        of_overrides([*BASE, "trainer.held_out=tuning"], 3, tmp_path)
+    path = write(tmp_path, base=BASE, seeds={"tuning": [FIRST_SEED, FIRST_SEED + 2], "evaluation": [0, 1]})
+    plan = of_claim(path, 3, tmp_path)
+    assert [run.config["seed"] - FIRST_SEED for run in plan.unique] == [1, 3, 4]
+    assert {run.config["trainer"]["held_out"] for run in plan.unique} == {"evaluation"}
 
 
 def test_the_interval_of_a_spread_is_exact() -> None:

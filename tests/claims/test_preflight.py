@@ -115,7 +115,7 @@ def test_the_certificate_is_json_and_says_of_what_it_is(honest: Certificate) -> 
     assert content["hash"] == honest.hash
     assert len(content["checks"]) == 21
     assert len(honest.lines()) == 22
-    assert honest.lines()[-1] == f"preflight passed ({honest.hash})"
+    assert honest.summary() == honest.lines()[-1:] == [f"preflight passed, 21 checks ({honest.hash})"]
     watched = {"pre": made(arm("logger=wandb", "telemetry=full")).hash, "post": made(arm("placement=post")).hash}
     assert honest.arms == watched
     assert replace(honest, unlike=("init",)).hash != honest.hash
@@ -248,7 +248,6 @@ def test_what_is_exchanged_is_a_whole_component_or_one_key() -> None:
     ("words", "names", "key"),
     [
         (["data.n_documents=50"], {"corpus", "validation windows", "batches of 50 steps"}, "data"),
-        (["trainer.validation_tokens=128"], {"validation windows"}, "data"),
         (["trainer.batch_size=8"], {"tokens a step", "batches of 50 steps"}, "trainer.batch_size"),
         (["trainer.steps=300"], {"steps", "steps between evaluations"}, "trainer.steps"),
         (["trainer.eval_every=10"], {"steps between evaluations"}, "trainer.eval_every"),
@@ -266,6 +265,23 @@ def test_another_tokenizer_is_refused() -> None:
     """F-102"""
     found = equal(default(), made(arm("tokenizer=bpe", "tokenizer.vocab_size=300")))
     assert set(found) == {"tokenizer", "validation windows", "batches of 50 steps"}
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["tokenizer=bpe", "tokenizer.vocab_size=300"], {"tokenizer", "validation windows"}),
+        (["trainer.validation_tokens=128"], {"validation windows"}),
+        (["data.n_documents=50"], {"validation windows"}),
+        (["model.context_length=16"], {"validation windows"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_losses_under_two_yardsticks_are_refused_whatever_is_declared(words: list[str], names: set[str]) -> None:
+    declared = ["tokenizer", "data", "trainer", "model"]
+    found = equal(default(), made(arm(*words)), unlike=declared)
+    assert set(found) == names
+    assert all("whatever is declared: make it equal" in sentence for sentence in found.values())
 
 
 def test_what_is_declared_may_differ() -> None:
@@ -458,3 +474,5 @@ def test_the_script(words: list[str], code: int, said: str, capsys: pytest.Captu
     assert said in printed.out + printed.err
     if code < 10:
         assert json.loads(to.read_text())["passed"] == (code == 0)
+        assert "ok     " not in printed.out  # what failed, and how many
+        assert ("passed, 21 checks" if code == 0 else " of 21 checks: arms") in printed.out

@@ -105,10 +105,10 @@ def test_non_inferiority(low: float, high: float, expected: str) -> None:
         (0.10 - E, 0.50, "supported", "inconclusive", []),
         (E, 0.20 + E, "supported", "inconclusive", []),  # mean 0.1
         (-E, 0.30, "inconclusive", "inconclusive", []),
-        (E, 0.19, "inconclusive", "inconclusive", ["there, but small"]),
+        (E, 0.19, "inconclusive", "inconclusive", ["there, but below the margin"]),
         (-0.30, -E, "refuted", "refuted", ["reversed"]),
         (-0.30, E, "inconclusive", "inconclusive", []),
-        (0.01, 0.03, "refuted", "refuted", ["there, but small", "no effect of interest"]),
+        (0.01, 0.03, "refuted", "refuted", ["there, but below the margin", "no effect of interest"]),
     ],
 )
 def test_stability_and_interaction(low: float, high: float, stable: str, interacts: str, flags: list[str]) -> None:
@@ -221,7 +221,7 @@ def test_equivalence_shows_what_would_have_passed() -> None:
         (
             [0.00295, -0.01295] * 4,
             0.95,
-            "MDE 0.010; 8 seeds resolve δ=0.01: the truth lies near a boundary of the rule",
+            "MDE 0.010; 8 seeds resolve δ=0.01, but the difference lies too near a bound of the rule",
         ),
         ([300.0, 0.0], 0.95, "no feasible number of seeds would resolve δ=0.01"),
         ([0.5, 0.4, 0.6], 0.95, "n=3, Δ=+0.500 [+0.252, +0.748], MDE 0.326 (reversed)"),
@@ -269,7 +269,7 @@ def test_exact(values: list[float], expected: str, farthest: float) -> None:
     judgement = Exact(-0.65, -0.35).judge(np.array(values))
     assert (judgement.verdict, judgement.mean, judgement.n) == (expected, farthest, 2)
     assert judgement.sentence == (
-        f"n=2, farthest={farthest:.4g} ({'' if expected == 'supported' else 'not '}within -0.65 to -0.35)"
+        f"farthest of 2 values: {farthest:.4g} ({'' if expected == 'supported' else 'not '}within -0.65 to -0.35)"
     )
 
 

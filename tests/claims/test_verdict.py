@@ -44,7 +44,8 @@ def cell(
 
 
 def concluded(*cells: CellFindings, control: Judgement | None = None, **facts: Any) -> Verdict:
-    return conclude(claim="toy", statement="Pre beats Post", cells=cells, control=control, facts=facts)
+    controls = {"rig": control} if control else {}
+    return conclude(claim="toy", statement="Pre beats Post", cells=cells, controls=controls, facts=facts)
 
 
 @pytest.mark.parametrize(("word", "code"), [("supported", 0), ("refuted", 20), ("inconclusive", 21)])
@@ -138,9 +139,22 @@ def test_a_rig_that_misses_its_positive_control_shows_nothing(control: Word, exp
     assert verdict.exit_code == (21 if void else 0)
 
 
+@pytest.mark.parametrize("missed", [[], ["one"], ["other"], ["one", "other"]])
+def test_every_positive_control_has_to_be_seen(missed: list[str]) -> None:
+    controls = {name: judged("inconclusive" if name in missed else "supported") for name in ("one", "other")}
+    verdict = conclude(claim="toy", statement="s", cells=[cell("supported")], controls=controls, facts={})
+    assert verdict.verdict == ("inconclusive" if missed else "supported")
+    told = "; ".join(f"{name}, inconclusive: {controls[name].sentence}" for name in missed)
+    assert verdict.void == (f"the positive control was not seen ({told})" if missed else None)
+    kept = verdict.to_json()["controls"]
+    assert {name: judgement["verdict"] for name, judgement in kept.items()} == {
+        name: "inconclusive" if name in missed else "supported" for name in ("one", "other")
+    }
+
+
 def test_toy_suites_have_no_positive_control_and_say_so() -> None:
     verdict = concluded(cell("supported"))
-    assert verdict.to_json()["control"] is None
+    assert verdict.to_json()["controls"] == {}
     assert "No positive control was run." in verdict.paragraph
 
 
@@ -183,9 +197,9 @@ def test_the_paragraph() -> None:
     verdict = concluded(found, control=judged("supported"), tier="cpu", clipped="3 %")
     assert verdict.paragraph == (
         "supported: Pre beats Post [dim=64; second init: not run] (supported in main). "
-        "main: supported at dim=64: loss: n=4, Δ=-0.500 [-0.515, -0.485], MDE 0.019. "
+        "main: supported: loss: n=4, Δ=-0.500 [-0.515, -0.485], MDE 0.019. "
         "Sign-flip p=0.125 (smallest reachable 0.125). Learning rates pre 0.003, post 0.003. "
-        "Failed runs pre 0 of 4, post 2 of 4. tier: cpu. clipped: 3 %."
+        "Failed runs pre 0 of 4, post 2 of 4. Tier cpu. clipped: 3 %."
     )
 
 
@@ -200,7 +214,7 @@ def test_json_as_documented() -> None:
     found = json.loads(verdict.to_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert found == verdict.to_json()
     assert set(found) == {
-        "schema", "claim", "statement", "verdict", "exit_code", "reason", "scope", "second_init", "void", "control",
+        "schema", "claim", "statement", "verdict", "exit_code", "reason", "scope", "second_init", "void", "controls",
         "contrasts", "cells", "facts", "line", "paragraph",
     }  # fmt: skip
     assert (found["schema"], found["verdict"], found["exit_code"]) == ("modernllm.verdict/1", "supported", 0)

@@ -63,7 +63,14 @@ class Certificate:
         )
 
     def lines(self) -> list[str]:
-        """One for each check, then the warnings, then the word."""
-        word = "passed" if self.passed else f"refused: {', '.join(check.name for check in self.refusals)}"
+        """One for each check, then those of `summary`."""
+        return [*(check.line for check in self.checks if check.passed), *self.summary()]
+
+    def summary(self) -> list[str]:
+        """What was refused, then the warnings, then the word."""
+        word = f"passed, {len(self.checks)} checks"
+        if self.refusals:
+            names = ", ".join(check.name for check in self.refusals)
+            word = f"refused, {len(self.refusals)} of {len(self.checks)} checks: {names}"
         warnings = [f"note    {warning}" for warning in self.warnings]
-        return [*(check.line for check in self.checks), *warnings, f"preflight {word} ({self.hash})"]
+        return [*(check.line for check in self.refusals), *warnings, f"preflight {word} ({self.hash})"]

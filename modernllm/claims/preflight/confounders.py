@@ -86,7 +86,7 @@ def tables(arms: Sequence[Arm]) -> Iterator[str]:
 
 def decay(arms: Sequence[Arm], grids: Mapping[str, Sequence[float]]) -> Iterator[str]:
     """A sweep over the learning rate is one over decay too, where that is coupled to it."""
-    kinds = {arm.name: str(arm.config["optimizer"].get("decay")) for arm in arms}
+    kinds = {arm.name: str(arm.config["optimizer"].get("decay", "its own")) for arm in arms}
     if len(set(kinds.values())) > 1:
         yield f"weight decay is not of one kind: {_each(kinds)}"
     coupled = [name for name, kind in kinds.items() if kind == "coupled" and len(grids.get(name, ())) > 1]

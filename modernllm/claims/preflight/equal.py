@@ -13,12 +13,13 @@ from modernllm.runs.identity import digest
 
 BATCHES = 50
 """Steps whose batches are compared."""
+NO_YARDSTICK = "losses compare under one tokenizer and on the same windows alone, whatever is declared: make it equal"
 
 
 @dataclass(frozen=True)
 class Fact:
-    """What all arms share, unless one of `keys` is declared to be unlike. Where `own`, an arm that sets such a key
-    itself has declared it.
+    """What all arms share, unless one of `keys` is declared to be unlike; without keys it never is. Where `own`, an arm
+    that sets such a key itself has declared it.
     """
 
     name: str
@@ -43,9 +44,8 @@ def _tokens(arm: Arm) -> int:
 _SIZE = ("trainer.batch_size", "model.context_length")
 FACTS = (
     Fact("corpus", lambda arm: arm.hashes["corpus"], ("data",)),
-    Fact("tokenizer", lambda arm: arm.hashes["tokenizer"], ("tokenizer",)),
-    Fact("validation windows", lambda arm: arm.hashes["validation"],
-         ("data", "tokenizer", "trainer.validation_tokens", "model.context_length")),
+    Fact("tokenizer", lambda arm: arm.hashes["tokenizer"], ()),
+    Fact("validation windows", lambda arm: arm.hashes["validation"], ()),
     Fact(f"batches of {BATCHES} steps", lambda arm: digest(arm.batches(BATCHES)), ("data", "tokenizer", *_SIZE)),
     Fact("tokens a step", _tokens, _SIZE),
     Fact("steps", _trainer("steps"), ("trainer.steps",)),
@@ -77,7 +77,7 @@ def _check(fact: Fact, arms: Sequence[Arm], unlike: Collection[str]) -> Check:
     # the first arm may be the one that sets it
     if fact.own and all(any(touches(key, _own(arms[0], arm)) for key in fact.keys) for arm in others):
         return Check(fact.name, True, f"set by the arms themselves: {words}", {"values": values})
-    way = f"make it equal, or declare it: unlike: [{fact.keys[0]}]"
+    way = f"make it equal, or declare it: unlike: [{fact.keys[0]}]" if fact.keys else NO_YARDSTICK
     return Check(fact.name, False, f"not the same: {words}; {way}", {"values": values})
 
 
