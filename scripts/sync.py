@@ -9,7 +9,7 @@ from modernllm.logger.server import answering
 from modernllm.logger.upload import Standing, standing, upload
 from modernllm.quantities import Positive
 from modernllm.runs.directory import RunDirectory
-from modernllm.runs.studies import Entry, is_run, runs_in
+from modernllm.runs.studies import Entry, is_run, runs_in, study_at, without_runs
 from modernllm.scripting import main
 
 
@@ -17,15 +17,14 @@ def sync(study: str, /, *, dry_run: bool = False, timeout: Positive = 600.0, roo
     """Upload the offline runs of a study, one after the other, and say of each run what became of it: uploaded, already
     there, still running, nothing to upload, or failed and why.
 
-    The study is a folder of runs or its name in root=...; one run folder does as well. The same command again does
-    what is left. dry_run=true says what would be uploaded. A run that takes longer than timeout=... seconds is given
-    up until then. Exit code 1 if any failed.
+    The study is a folder of runs, a claim's folder in runs/verdicts, or a name in root=...; one run folder does as
+    well. The same command again does what is left. dry_run=true says what would be uploaded, without a server. A run
+    that takes longer than timeout=... seconds is given up until then. Exit code 1 if any failed.
     """
-    folder = next((path for path in (Path(study).expanduser(), Path(root).expanduser() / study) if path.exists()), None)
-    folder = folder or Path(study)
-    entries = [Entry(folder, RunDirectory(folder).status())] if is_run(folder) else runs_in(folder)
+    folder = study_at(study, Path(root).expanduser())
+    entries = _entries(folder)
     if not entries:
-        raise FileNotFoundError(f"{folder}: no runs in it")
+        raise FileNotFoundError(without_runs(folder))
     found = Counter[str]()
     for entry in entries:
         became = _standing(entry)
@@ -36,6 +35,13 @@ def sync(study: str, /, *, dry_run: bool = False, timeout: Positive = 600.0, roo
     counted = ", ".join(f"{number} {word}" for word, number in found.most_common())
     print(f"{len(entries)} run{'s' * (len(entries) != 1)}: {counted}")
     return int(found["failed"] > 0)
+
+
+def _entries(folder: Path) -> list[Entry]:
+    if is_run(folder):
+        return [Entry(folder, RunDirectory(folder).status())]
+    beside = folder.parent.parent / folder.name  # where the runs of a claim are
+    return runs_in(beside if folder.parent.name == "verdicts" and beside.is_dir() else folder)
 
 
 def _standing(entry: Entry) -> Standing:

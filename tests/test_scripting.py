@@ -33,6 +33,7 @@ READ = [
     (["x", "names=a,b"], ["x"], {"names": ["a", "b"]}),
     (["x", "text=1,2: {3}"], ["x"], {"text": "1,2: {3}"}),
     (["x", "text="], ["x"], {"text": ""}),
+    (["[x: y: \x01", "text=@a"], ["[x: y: \x01"], {"text": "@a"}),
     (["really=true", "x"], ["x"], {"really": True}),
     (["a=b=c.yaml"], None, "a=b=c.yaml: no such key"),
 ]
@@ -53,6 +54,7 @@ def test_words_are_read_by_the_signature(words: list[str], positionals: list[str
         ([], "run is missing"),
         (["x", "n=0"], "n=0: should be a whole number >= 1"),
         (["x", "looks=3,b"], "looks=[3, b]: should be a list"),
+        (["x", "n=[3"], "n=[3: no value can be read there; it takes a whole number >= 1"),
         (["x", "word=c"], "word=c: should be one of a, b"),
         (["x", "loks=3"], "did you mean looks?"),
         (["x", "y"], "y: no such key"),

@@ -154,6 +154,14 @@ def test_a_damaged_run_does_not_stop_the_others(study: Path, capsys: pytest.Capt
     (study / "damaged" / "events.jsonl").write_text("{]\n")
     assert sync(str(study), dry_run=True) == 1
     assert told(capsys) == {"damaged": "failed", "one": "to upload"}
+    verdict = study.parent / "verdicts" / study.name
+    verdict.mkdir(parents=True)
+    assert sync(str(verdict), dry_run=True) == 1  # of a claim: its runs are beside
+    assert told(capsys) == {"damaged": "failed", "one": "to upload"}
+    with pytest.raises(FileNotFoundError, match=f"a folder of studies: {study.name}$"):
+        sync(str(study.parent))
+    with pytest.raises(FileNotFoundError, match="no such folder, and no study of that name in root=runs"):
+        sync("nowhere")
     (study.parent / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="no runs in it"):
         sync(str(study.parent / "empty"))
@@ -165,6 +173,9 @@ def test_nobody_logged_in_and_no_network_say_what_to_do(
     monkeypatch.delenv("WANDB_API_KEY")
     assert main(sync, [str(study)]) == 1
     assert "`wandb login` does that" in capsys.readouterr().err
+    monkeypatch.setenv("WANDB_API_KEY", "short")
+    assert main(sync, [str(study)]) == 1
+    assert "API key must have 40+ characters, has 5" in capsys.readouterr().err
     monkeypatch.setattr(asked, "server", lambda: "http://127.0.0.1:9")
     assert main(sync, [str(study)]) == 1
     assert "no answer from W&B at http://127.0.0.1:9" in capsys.readouterr().err
@@ -179,6 +190,9 @@ def test_what_failed_is_done_by_the_next_call(study: Path, server: StandIn, caps
     server.fault = "hangs"
     assert sync(str(study), timeout=2.0) == 1
     assert "no end within 2 s" in capsys.readouterr().out
+    server.fault = 503
+    assert sync(str(study), timeout=4.0) == 1
+    assert "no end within 4 s (the server answers 503); the next call goes on" in capsys.readouterr().out
     server.fault = 0
     assert sync(str(study)) == 0
     assert told(capsys) == {"one": "uploaded"}
@@ -222,13 +236,15 @@ def test_a_run_that_was_online_arrives_once(
 
 @pytest.mark.slow
 def test_a_resumed_run_and_torn_files(study: Path, server: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the kill of a machine leaves: half a record, and then a second start."""
+    """What the kill of a machine leaves: half a record, and then a second start, or not even a first record."""
     resumed = mirrored(study / "resumed", range(1, 7), range(4, 11))
     torn = offline_files(study / "one")[0]
+    shutil.copytree(study / "one", study / "unwritten")
+    os.truncate(offline_files(study / "unwritten")[0], 20)
     for file in (torn, offline_files(study / "resumed")[0]):
         os.truncate(file, file.stat().st_size - 500)
     assert sync(str(study)) == 0
-    assert told(capsys) == {"one": "uploaded", "resumed": "uploaded"}
+    assert told(capsys) == {"one": "uploaded", "resumed": "uploaded", "unwritten": "nothing to upload"}
     one = server.steps((study / "one" / "wandb" / "id").read_text().strip())
     assert one == list(range(1, len(one) + 1))
     assert 15 < len(one) < 20
@@ -239,7 +255,7 @@ def test_a_resumed_run_and_torn_files(study: Path, server: StandIn, capsys: pyte
     counters = [row["_step"] for row in server.history[resumed]]
     assert counters == sorted(set(counters))  # W&B drops what goes back
     assert sync(str(study)) == 0
-    assert told(capsys) == {"one": "already there", "resumed": "already there"}
+    assert told(capsys) == {"one": "already there", "resumed": "already there", "unwritten": "nothing to upload"}
 
 
 @pytest.mark.slow

@@ -250,7 +250,8 @@ class Interaction(Stability):
     """One factor's effect depends on another by more than the margin: D = (a_off - a_on) - (b_off - b_on).
 
     supported: CI_lo > margin (0.1 nats), the whole interval and not only the mean.
-    refuted: as for stability.
+    refuted: CI_hi < 0 (*reversed*), or inner CI inside (-negligible, negligible) while the levels that the theory
+    calls critical were covered.
     """
 
     kind = "interaction"

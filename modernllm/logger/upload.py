@@ -8,6 +8,7 @@ again writes over the rows of a first start; rows of a later one are written onc
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -27,6 +28,9 @@ EMPTY = 7
 """Bytes of a file that nothing was written to but its heading."""
 TORN = "incomplete record"
 """What the client says of a file that a kill cut: it has uploaded all that is whole, and leaves it unmarked."""
+SHOWN = "View run"
+"""What it says of a run that it has told the server of."""
+UNWRITTEN = "its client was ended before it wrote; the local record is complete"
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ def standing(entry: Entry) -> Standing:
         return Standing("nothing to upload", "it has no mirror (logger=local)")
     written = [path for path in files if path.stat().st_size > EMPTY]
     if not written:
-        return Standing("nothing to upload", "its client was ended before it wrote; the local record is complete")
+        return Standing("nothing to upload", UNWRITTEN)
     waiting = tuple(path for path in written if not _arrived(path, entry))
     if not waiting:
         return Standing("already there")
@@ -85,20 +89,27 @@ def _was_told_all(entry: Entry) -> bool:
 
 def upload(run: Path, files: Sequence[Path], timeout: float) -> Standing:
     """Upload `files` of a run, in order; what the client says is in `wandb/sync.log`. ValueError if nobody is logged
-    in.
+    in, or with a key that is none.
     """
-    torn = False
+    torn = arrived = False
     for file in files:  # a call each: one that finds a torn file leaves those after it
         log = run / "wandb" / "sync.log"
         said, late = _sync(run, file, log, timeout)
         if "No API key configured" in said:  # so it would be with every run
             raise ValueError(LOGIN.format(server=server()))
+        if "WANDB_API_KEY invalid" in said:
+            raise ValueError(_complaint(said))
+        if TORN in said and SHOWN not in said:
+            continue  # cut before the run itself was written
         if TORN in said:
             mark(file).touch()  # it will not grow any more
             torn = True
         if not _is_marked(file):
-            why = f"no end within {timeout:g} s; the next call goes on" if late else _complaint(said)
+            why = f"no end within {timeout:g} s{_retried(run)}; the next call goes on" if late else _complaint(said)
             return Standing("failed", why or f"the client says nothing of it in {log}")
+        arrived = True
+    if not arrived:
+        return Standing("nothing to upload", UNWRITTEN)
     return Standing("uploaded", "but for torn last rows, which the local record has" if torn else "")
 
 
@@ -111,7 +122,7 @@ def _sync(run: Path, file: Path, log: Path, timeout: float) -> tuple[str, bool]:
             subprocess.run(
                 [*command, str(file.resolve())],
                 cwd=run,
-                env=environment(),
+                env={**environment(), "WANDB_DIR": str(run.resolve())},  # its logs go where they are looked for
                 stdin=subprocess.DEVNULL,  # no prompt can be answered
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -128,3 +139,11 @@ def _complaint(said: str) -> str:
     lines = [line.removeprefix("wandb: ") for line in said.splitlines()]
     errors = [line.partition(" ")[2] for line in lines if line.startswith(("ERROR ", "Error: "))]
     return errors[-1] if errors else ""
+
+
+def _retried(run: Path) -> str:
+    """What the server answered last to a client that tried again and again; it says so only to its own log."""
+    logs = sorted((run / "wandb" / "logs").glob("debug-sync.*.log"))
+    lines = logs[-1].read_text(encoding="utf-8", errors="replace").splitlines() if logs else []
+    codes = re.findall(r'"status":(\d+)', " ".join(line for line in lines if "retrying HTTP error" in line))
+    return f" (the server answers {codes[-1]})" if codes else ""

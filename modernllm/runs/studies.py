@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from modernllm.config.nearest import did_you_mean
 from modernllm.runs.directory import RunDirectory
 from modernllm.runs.plans import intents_in
 from modernllm.runs.progress import progress
@@ -31,6 +32,21 @@ class Entry:
 
 def is_run(path: Path) -> bool:
     return (path / "status.json").exists() or (path / "config.yaml").exists()
+
+
+def study_at(word: str, root: Path) -> Path:
+    """By path, or by name in `root`; FileNotFoundError says where it was looked for."""
+    for path in (Path(word).expanduser(), root / word):
+        if path.exists():
+            return path
+    hint = did_you_mean(word, (path.name for path in studies_in(root)))
+    raise FileNotFoundError(f"{word}: no such folder, and no study of that name in root={root}{hint}")
+
+
+def without_runs(folder: Path) -> str:
+    """What to say of a folder that holds none: it may be one of studies."""
+    names = [path.name for path in studies_in(folder)]
+    return f"{folder}: no runs in it" + (f"; it is a folder of studies: {', '.join(names)}" if names else "")
 
 
 def runs_in(study: Path) -> list[Entry]:

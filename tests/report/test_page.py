@@ -421,6 +421,17 @@ def test_a_claim_has_its_verdict_rule_certificate_and_power_on_top(court: Path) 
     assert told(court.parents[1] / "claim-norms").count("Pre-Norm &lt;b&gt;beats") == 1  # by its study as well
 
 
+def test_the_verdict_comes_first_in_every_format_of_words(court: Path) -> None:
+    said = told(court, "md").splitlines()
+    assert said[0].startswith("**supported: Pre-Norm &lt;b>beats")
+    row = next(line for line in said if line.startswith("| main |"))
+    assert "| supported |" in row
+    assert any(line.startswith("Beside the verdict, of the runs by themselves: ") for line in said)
+    assert json.loads(told(court, "json"))["verdict"] == json.loads((court / "verdict.json").read_text("utf-8"))
+    assert told(court, "latex").startswith("\\begin{tabular}{lrrrrrrrl}\n\\toprule\ncell & contrast & word")
+    assert told(court, "latex").count("begin{tabular}") == 2
+
+
 def test_a_claims_missing_run_is_named(court: Path) -> None:
     stored = json.loads(told(court, "json"))
     assert stored["problems"] == ["post, learning rate 0.003, seed 2: no run"]

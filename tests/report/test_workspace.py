@@ -167,9 +167,45 @@ def test_names_that_the_library_would_garble(study: Path) -> None:
     about = subject(str(study), root=Path())
     odd = view(replace(about, group="lr=3", name="Pre = post, at lr < 3e-3 \N{ROCKET}"))
     assert odd["displayName"] == "Pre post, at lr 3e-3"
-    (runs,) = odd["spec"]["section"]["runSets"][0]["filters"]["filters"]
-    assert (runs["key"]["name"], runs["op"], len(runs["value"])) == ("name", "IN", 9)
-    assert all(identity.endswith("-abc") for identity in runs["value"])
+    assert view(replace(about, name="\N{ROCKET}"))["displayName"] == "runs"
+    assert shown(odd) == shown(view(replace(about, group="a\rb"))) == {run.name + "-abc" for run in about.runs}
+    assert shown(view(replace(about, group="\N{ROCKET} (a, b) or c!"))) == "\N{ROCKET} (a, b) or c!"
+
+
+def shown(made: dict[str, Any]) -> str | set[str]:
+    """The group whose runs are in the view, or the names of those that are."""
+    (runs,) = made["spec"]["section"]["runSets"][0]["filters"]["filters"]
+    assert (runs["key"]["name"], runs["op"]) in {("group", "="), ("name", "IN")}
+    return runs["value"] if runs["op"] == "=" else set(runs["value"])
+
+
+def test_a_single_run_is_shown_without_its_siblings(study: Path) -> None:
+    run = subject(str(study), root=Path()).runs[0]
+    assert shown(view(subject(str(run), root=Path()))) == {f"{run.name}-abc"}
+
+
+def test_what_leads_nowhere_says_where_to_look(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def told(*words: str) -> str:
+        assert main(dashboard, [*words, "dry_run=true"]) == 1
+        return capsys.readouterr().err
+
+    root = study.parent
+    assert "default: no such folder, and no study of that name in root=" in told("default", f"root={root}")
+    assert f"{root}: no runs in it; it is a folder of studies: s" in told(str(root))
+    broken = mirrored(tmp_path / "broken", loss=2.0)
+    (broken / "config.yaml").write_text("null")
+    assert "none that can be read" in (error := told(str(broken.parent)))
+    assert broken.name in error
+    for word, meant in (("out=x.json", "only dry_run=true writes"), ("url=x dry_run=true", "saves nothing there")):
+        assert main(dashboard, [str(study), *word.split()]) == 2
+        assert meant in capsys.readouterr().err
+
+
+def test_damaged_telemetry_ends_what_is_read(study: Path) -> None:
+    for run in study.iterdir():
+        (run / "telemetry.jsonl").write_bytes(b'{"step": 1, "tokens": 9, "sharpness": {"hessian": 2.0}}\n[1, 2]\n\xff')
+    by_section = panels(view(subject(str(study), root=Path())))
+    assert [bar["chartTitle"] for bar in of_type(by_section["Stability"], "Run History Line Plot")][-1] == "sharpness"
 
 
 def test_what_is_not_in_wandb_is_said(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -224,22 +224,29 @@ def _list(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def cells_table(court: Court) -> Html:
-    """A row for each contrast of each cell, with its power."""
-    rows = []
+CELLS = ("cell", "contrast", "word", "mean", "interval", "seeds", "detectable at 80 %", "seeds needed", "notes")
+"""Headings of what was found."""
+
+
+def cell_rows(court: Court) -> Iterator[list[str]]:
+    """Of CELLS, for each contrast of each cell, with its power."""
     for cell in court.findings:
         for finding in cell["findings"]:
             judged = finding["judgement"]
-            numbers = [_form(judged["mean"]), _interval(judged), judged["n"], _form(judged["mde"], sign="")]
+            numbers = [_form(judged["mean"]), _interval(judged), str(judged["n"]), _form(judged["mde"], sign="")]
+            needed = "–" if judged["seeds_needed"] is None else str(judged["seeds_needed"])
             notes = "; ".join([*judged["flags"], *cell["capped"]])
-            name = tag("b", {}, cell["name"]) if cell["main"] else cell["name"]
-            cells = [name, finding["contrast"], _word(judged["verdict"])]
-            body = [tag("td", {}, value) for value in cells] + [tag("td", {"class": "n"}, value) for value in numbers]
-            seeds = judged["seeds_needed"]
-            body += [tag("td", {"class": "n"}, "–" if seeds is None else seeds), tag("td", {}, notes)]
-            rows.append(tag("tr", {}, joined(body)))
-    head = ("cell", "contrast", "word", "mean", "interval", "seeds", "detectable at 80 %", "seeds needed", "notes")
-    return table("cells", head, rows)
+            yield [cell["name"], finding["contrast"], judged["verdict"], *numbers, needed, notes]
+
+
+def cells_table(court: Court) -> Html:
+    deciding = {cell["name"] for cell in court.findings if cell["main"]}
+    rows = []
+    for name, contrast, word, *numbers, notes in cell_rows(court):
+        first = [tag("b", {}, name) if name in deciding else name, contrast, _word(word)]
+        body = [tag("td", {}, value) for value in first] + [tag("td", {"class": "n"}, value) for value in numbers]
+        rows.append(tag("tr", {}, joined([*body, tag("td", {}, notes)])))
+    return table("cells", CELLS, rows)
 
 
 def _form(value: float | int | None, sign: str = "+") -> str:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from modernllm.claims.verdict import strict
+from modernllm.report.page.claim_report import CELLS, Court, cell_rows, scope_of
 from modernllm.report.page.comparison import Comparison
 from modernllm.report.page.tables import arm_cells
+
+BESIDE = "Beside the verdict, of the runs by themselves:"
+"""What nobody wrote down before decides nothing."""
 
 
 def rows(comparison: Comparison) -> list[list[str]]:
@@ -31,16 +35,30 @@ def words(comparison: Comparison) -> list[str]:
     return [*told, comparison.count.line, *comparison.problems, *comparison.ways_out]
 
 
-def markdown(comparison: Comparison) -> str:
+def markdown(comparison: Comparison, court: Court | None = None) -> str:
     first, *more = comparison.answers
-    lines = [f"**{_md(first.headline)}**", ""]
-    lines += [f"* {_md(sentence)}" for answer in (first, *more) for sentence in answer.sentences[answer is first :]]
-    head, *body = rows(comparison)
-    numbers = ["--:" if number not in (0, len(head) - 1) else "---" for number in range(len(head))]
-    lines += ["", *(f"| {' | '.join(map(_md, row))} |" for row in (head, numbers, *body)), ""]
+    lines = [*_verdict(court), f"{BESIDE} {_md(first.headline)}"] if court else [f"**{_md(first.headline)}**"]
+    lines += ["", *(f"* {_md(told)}" for answer in (first, *more) for told in answer.sentences[answer is first :])]
+    lines += ["", *_table(rows(comparison)), ""]
     mind = [*comparison.problems, *comparison.ways_out]
     lines += [_md(comparison.count.line), *(f"* {_md(sentence)}" for sentence in mind)]
     return "\n".join(lines) + "\n"
+
+
+def _verdict(court: Court) -> Iterator[str]:
+    """The word, what it rests on, and every condition."""
+    yield f"**{_md(f'{court.word}: {court.statement}')}**"
+    if court.verdict:
+        void = court.verdict["void"]
+        yield from ("", _md(f"Void: {void}" if void else court.verdict["reason"]), "", _md(scope_of(court.verdict)))
+        yield from ("", *_table([list(CELLS), *cell_rows(court)]), "")
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Its first row are the headings; the first and the last column are words."""
+    head, *body = rows
+    rule = ["--:" if number not in (0, len(head) - 1) else "---" for number in range(len(head))]
+    yield from (f"| {' | '.join(map(_md, row))} |" for row in (head, rule, *body))
 
 
 def _md(text: str) -> str:
@@ -48,7 +66,7 @@ def _md(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
-def comma_separated(comparison: Comparison) -> str:
+def comma_separated(comparison: Comparison, court: Court | None = None) -> str:
     """A row for every run, usable or not."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -65,12 +83,13 @@ def comma_separated(comparison: Comparison) -> str:
     return file.getvalue()
 
 
-def as_json(comparison: Comparison) -> str:
-    """Strict JSON: answers, arms, pairs, confounders, counts and problems."""
+def as_json(comparison: Comparison, court: Court | None = None) -> str:
+    """Strict JSON: answers, arms, pairs, confounders, counts and problems; `verdict` is that of the claim, or null."""
     count = comparison.count
     content = {
         "schema": "modernllm.comparison/1",
         "title": comparison.title,
+        "verdict": court.verdict or None if court else None,
         "answers": [
             {"headline": a.headline, "tone": a.tone, "sure": a.sure, "why": a.why, "mind": a.mind}
             for a in comparison.answers
@@ -107,9 +126,14 @@ def as_json(comparison: Comparison) -> str:
     return json.dumps(strict(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def latex(comparison: Comparison) -> str:
-    """A table of booktabs."""
-    head, *body = rows(comparison)
+def latex(comparison: Comparison, court: Court | None = None) -> str:
+    """Tables of booktabs: of a claim first its conditions, then the arms."""
+    tables = [[list(CELLS), *cell_rows(court)]] if court and court.verdict else []
+    return "\n".join(_tabular(table) for table in [*tables, rows(comparison)])
+
+
+def _tabular(rows: Sequence[Sequence[str]]) -> str:
+    head, *body = rows
     lines = [r"\begin{tabular}{l" + "r" * (len(head) - 2) + "l}", r"\toprule", _tex(head), r"\midrule"]
     return "\n".join([*lines, *map(_tex, body), r"\bottomrule", r"\end{tabular}"]) + "\n"
 
@@ -123,7 +147,7 @@ def _tex(row: Sequence[str]) -> str:
     return " & ".join("".join(ESCAPED.get(character, character) for character in cell) for cell in row) + r" \\"
 
 
-FORMATS: dict[str, Callable[[Comparison], str]] = {
+FORMATS: dict[str, Callable[..., str]] = {
     "md": markdown,
     "csv": comma_separated,
     "json": as_json,

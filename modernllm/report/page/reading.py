@@ -165,7 +165,7 @@ def _paths(word: str, out: Path) -> list[Path]:
             return [candidate]
     found = sorted(Path(name) for name in glob.glob(str(path), recursive=True))
     if not found:
-        raise FileNotFoundError(f"{word}: no such study, run folder or glob; studies are looked for in out={out}")
+        raise FileNotFoundError(f"{word}: no such study, run folder or glob; studies are looked for in root={out}")
     return found
 
 

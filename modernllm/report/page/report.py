@@ -66,7 +66,7 @@ def _of_claim(court: Court, by: Sequence[str], x: Axis, format: str, gallery: st
         return document(court.name, "no training", list(top(court)), up=gallery)
     found = of_court(court, by)
     if format != "html":
-        return FORMATS[format](found)
+        return FORMATS[format](found, court)
     return page(found, x, top=list(top(court)), pairs=intervals(court), up=gallery)
 
 

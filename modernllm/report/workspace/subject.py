@@ -20,6 +20,7 @@ from modernllm.report.page.tables import stories
 from modernllm.report.varying import varying
 from modernllm.runs.directory import from_json
 from modernllm.runs.identity import WATCHING
+from modernllm.runs.studies import is_run, study_at, without_runs
 
 RATE = "optimizer.lr"
 NOT_ARMS = ("seed", "study", "out", "executor", "sweep", *WATCHING)
@@ -28,13 +29,15 @@ COSTS = ("parameters.total", "flops_per_token.training")
 WAYS = {"study": "a workspace shows one study"} | {key: f"{key}=... chooses one" for key in ("project", "entity")}
 STORIES = 200
 """That a panel holds."""
+PROBLEMS = 5
+"""That an error names."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """`arms` are paths in W&B's config that tell arms apart, a learning rate among them; `differing` are all that
-    differ but the seed, `costs` what a loss is plotted against. `history` and `summary` are names of metrics; `verdict`
-    and `events` are Markdown.
+    """`group` is "" for a single run, whose siblings are not shown. `arms` are paths in W&B's config that tell arms
+    apart, a learning rate among them; `differing` are all that differ but the seed, `costs` what a loss is plotted
+    against. `history` and `summary` are names of metrics; `verdict` and `events` are Markdown.
     """
 
     name: str
@@ -57,7 +60,7 @@ def subject(word: str, *, root: Path, project: str = "", entity: str = "") -> Su
     """Of a study or a claim's folder, by path or by name in `root`. FileNotFoundError names what leads nowhere,
     ValueError says why there is nothing to show in W&B, or that it is in more than one place there.
     """
-    folder = next((path for path in (Path(word).expanduser(), root / word) if path.exists()), Path(word))
+    folder = study_at(word, root)
     court = court_of(folder)
     if court and not court.studied.is_dir():
         raise ValueError(f"{folder}: this claim has no runs, so there is nothing of it in W&B")
@@ -65,14 +68,14 @@ def subject(word: str, *, root: Path, project: str = "", entity: str = "") -> Su
     records = [record for record in found.records if not (record.missing or record.unreadable)]
     there = [record for record in records if (record.path / "wandb" / "id").exists()]
     if not there:
-        raise ValueError(f"{folder}: none of its {len(records)} runs is in W&B: they were run without logger=wandb")
+        raise ValueError(_nothing(folder, found, len(records)))
     shown = [mirrored.configuration(record.config, record.identity) for record in there]
     arms, differing = _keys(there, shown)
     return Subject(
         name=court.statement if court else found.title,
         project=project or _only("project", there),
         entity=entity or _only("entity", there),
-        group=shorten(_only("study", there), NAME_LIMIT),
+        group="" if is_run(folder) else shorten(_only("study", there), NAME_LIMIT),
         arms=arms,
         differing=differing,
         costs=tuple(path for path in COSTS if any(_at(of, path) is not None for of in shown)),
@@ -83,6 +86,13 @@ def subject(word: str, *, root: Path, project: str = "", entity: str = "") -> Su
         runs=tuple(record.path for record in there),
         unmirrored=tuple(record.path for record in records if record not in there),
     )
+
+
+def _nothing(folder: Path, found: Comparison, records: int) -> str:
+    """Why there is nothing of it to show."""
+    if records:
+        return f"{folder}: none of its {records} runs is in W&B: they were run without logger=wandb"
+    return "\n    ".join([without_runs(folder) + ", none that can be read", *found.problems[:PROBLEMS]])
 
 
 def _only(key: str, records: Sequence[Record]) -> str:
@@ -130,9 +140,12 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     """A damaged line, or a half-written one, ends them."""
     for line in path.read_bytes().splitlines() if path.exists() else ():
         try:
-            yield from_json(json.loads(line))
+            row = from_json(json.loads(line))
         except ValueError:
             return
+        if not isinstance(row, dict):
+            return
+        yield row
 
 
 def _verdict(court: Court | None, found: Comparison) -> str:

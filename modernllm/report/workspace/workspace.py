@@ -21,7 +21,7 @@ from modernllm.report.workspace.subject import Subject
 RESULTS = ("outcome", "val_loss", "val_bits_per_byte", "first_nonfinite_step", "clipped_share", "tokens_per_s")
 NAME_LIMIT = 128
 SYMBOLS = ("So", "Sk", "Sm", "Sc", "Cs")
-UNFILTERED = frozenset("'\"\\=<>\n")
+UNFILTERED = frozenset("'\"\\=<>")
 OFFLINE = "dry_run=true writes the workspace as JSON without W&B"
 
 
@@ -47,14 +47,14 @@ def workspace(about: Subject) -> ws.Workspace:
 def named(text: str) -> str:
     """Without the symbols that wandb-workspaces takes for emoji: = < > and + among them."""
     kept = (c if unicodedata.category(c) not in SYMBOLS else " " for c in text)
-    return " ".join("".join(kept).split())[:NAME_LIMIT]
+    return " ".join("".join(kept).split())[:NAME_LIMIT] or "runs"
 
 
 def belongs(about: Subject) -> Any:
-    """The runs of a study, those to come too. Quotes in a name end the filters of wandb-workspaces, and comparisons in
-    it turn into others: there it is the runs that there are.
+    """The runs of a study, those to come too. Quotes and line ends in a name end the filters of wandb-workspaces, and
+    comparisons in it turn into others: there, and of a single run, it is the runs that there are.
     """
-    if UNFILTERED.isdisjoint(about.group):
+    if about.group and about.group.isprintable() and UNFILTERED.isdisjoint(about.group):
         return ws.Metric("Group") == about.group
     return ws.Metric("ID").isin([(run / "wandb" / "id").read_text().strip() for run in about.runs])
 
