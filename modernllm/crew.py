@@ -6,7 +6,9 @@ The first rank is the process of the run itself: it alone holds the run's folder
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -24,7 +26,7 @@ from typing import Any
 import torch
 
 from modernllm.distributed import Lost, OneProcess, joined
-from modernllm.executor.forking import Surroundings, begin, fork_server, in_words
+from modernllm.executor.forking import SERVER_LOST, Surroundings, begin, fork_server, in_words
 from modernllm.interrupt import Interrupt
 from modernllm.precision import pick_device, threads_each
 from modernllm.preparation import Asked
@@ -33,6 +35,8 @@ LEFT = 3
 """Exit code of a rank that only ended because another was gone."""
 PATIENCE = 10.0
 """Seconds in which a rank that is gone should be noticed, and those that are done should end."""
+SECOND_CALL = 1.0
+"""Seconds in which a first rank that is told twice to stop should have heard it."""
 LONGEST = 2000
 """Letters of what a rank says at its end: a pipe that nobody reads yet takes so many without a halt."""
 
@@ -62,6 +66,7 @@ class Crew:
     size: int
     processes: dict[int, ForkServerProcess] = field(default_factory=dict)
     lines: dict[int, Connection] = field(default_factory=dict)
+    told_twice: bool = False
     _asking: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self, config: Mapping[str, Any], asked: Asked, directory: Path, meeting: Path) -> None:
@@ -110,6 +115,8 @@ class Crew:
             while line.poll():
                 if said := line.recv():
                     return ChildProcessError(f"{name}: {said}")
+        if code == SERVER_LOST:
+            return Killed(f"the server that forked {name} is gone; the same command goes on from the last checkpoint")
         if -code in BY_OTHERS:
             return Killed(f"{name} was {in_words(code)}; the same command goes on from the last checkpoint")
         return ChildProcessError(f"{name} {'was ' * (code < 0)}{in_words(code)}")
@@ -117,23 +124,30 @@ class Crew:
     @contextmanager
     def watched(self, give_up: Callable[[ChildProcessError], None]) -> Iterator[None]:
         """Of a rank that is gone the first one hears when it next adds something up, but nccl waits for ever: if it is
-        still here after PATIENCE seconds, `give_up(why)` from a thread of its own.
+        still here after PATIENCE seconds, `give_up(why)` from a thread of its own. And of a second Ctrl-C it hears
+        nothing while it waits for a rank that is stopped or busy for ever: the others are ended.
         """
         over, closing = Pipe(duplex=False)
-        watch = threading.Thread(target=self._watch, args=(over, give_up), daemon=True)
-        watch.start()
-        try:
-            yield
-        finally:
-            closing.close()
-            watch.join()
+        with over, told_to_stop() as told:
+            watch = threading.Thread(target=self._watch, args=(over, told, give_up), daemon=True)
+            watch.start()
+            try:
+                yield
+            finally:
+                closing.close()
+                watch.join()
 
-    def _watch(self, over: Connection, give_up: Callable[[ChildProcessError], None]) -> None:
-        there = {process.sentinel: rank for rank, process in self.processes.items()}
-        while over not in (gone := wait([over, *there])):
+    def _watch(self, over: Connection, told: socket.socket, give_up: Callable[[ChildProcessError], None]) -> None:
+        there, signals = {process.sentinel: rank for rank, process in self.processes.items()}, 0
+        while over not in (gone := wait([over, told, *there])):
             ended = [there.pop(sentinel) for sentinel in gone if isinstance(sentinel, int)]
             if any(self.codes()[rank] for rank in ended) and not over.poll(PATIENCE):
                 give_up(self.lost("nothing is heard of them"))
+            if told in gone:
+                signals += sum(number in Interrupt.SIGNALS for number in told.recv(64))
+                if signals > 1 and not over.poll(SECOND_CALL):
+                    self.told_twice = True
+                    self.end()
 
     def dismiss(self) -> None:
         """They are done and end by themselves; or else they are ended."""
@@ -154,12 +168,30 @@ class Crew:
         try:
             yield
         except Lost as error:
+            if self.told_twice:
+                raise KeyboardInterrupt from error
             cause = self.lost(str(error))  # as long as nobody was ended from here
             self.end()
             raise cause from error
         except BaseException:
             self.end()
             raise
+
+
+@contextmanager
+def told_to_stop() -> Iterator[socket.socket]:
+    """Where the number of every signal to this process can be read, a byte each, while its main thread is busy."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        if threading.current_thread() is not threading.main_thread():  # elsewhere Python forbids it
+            yield ours
+            return
+        theirs.setblocking(False)
+        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        try:
+            yield ours
+        finally:
+            signal.set_wakeup_fd(before)
 
 
 @contextmanager
@@ -176,10 +208,15 @@ def together(
     crew, device = Crew(size), pick_device(config["trainer"]["device"])
     with tempfile.TemporaryDirectory(prefix="modernllm-ranks-") as folder, crew.answered_for():
         meeting = Path(folder) / "meeting"
+
+        def leave(why: ChildProcessError) -> None:
+            shutil.rmtree(folder, ignore_errors=True)
+            give_up(why)
+
         crew.start(config, asked, directory, meeting)
         crew.assemble()
         # inside too: whoever still waits in a group that is left would be waited for
-        with crew.watched(give_up), joined(0, size, meeting, device) as group, crew.answered_for():
+        with crew.watched(leave), joined(0, size, meeting, device) as group, crew.answered_for():
             yield group
         crew.dismiss()
 
@@ -188,7 +225,7 @@ def follow(config: dict[str, Any], asked: Asked, seat: Seat, surroundings: Surro
     """A rank beside the first, in a process of its own: what it does from its first line to its exit code."""
     for number in Interrupt.SIGNALS:  # while it trains they are noted, and all ranks stop together
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=end_with_the_first, daemon=True).start()
+    threading.Thread(target=end_with_the_first, args=(seat.meeting.parent,), daemon=True).start()
     code = 0
     try:
         from modernllm.experiment import accompany
@@ -211,9 +248,10 @@ def follow(config: dict[str, Any], asked: Asked, seat: Seat, surroundings: Surro
     os._exit(code)
 
 
-def end_with_the_first() -> None:
-    """Nothing of a run is left when the process that answers for it is gone."""
+def end_with_the_first(folder: Path) -> None:
+    """Nothing of a run is left when the process that answers for it is gone, nor the folder where its ranks met."""
     parent = parent_process()
     assert parent is not None
     wait([parent.sentinel])
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(LEFT)

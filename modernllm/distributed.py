@@ -30,6 +30,7 @@ from modernllm.batch import Batch
 
 DAYS = timedelta(days=30)
 LOOPBACK = ("lo", "lo0")
+HERE = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
 class Lost(RuntimeError):
@@ -154,7 +155,7 @@ class Ranks(OneProcess):
 
 
 def require_room(trainer: Mapping[str, Any], device: torch.device) -> None:
-    """ValueError where so many ranks have no rows or no device to work on."""
+    """ValueError where so many ranks have no rows or no device to work on, or cannot reach each other."""
     ranks, rows = trainer["ranks"], trainer["batch_size"]
     if ranks == 1:
         return
@@ -172,6 +173,24 @@ def require_room(trainer: Mapping[str, Any], device: torch.device) -> None:
             f"trainer.ranks={ranks}: each takes a GPU and there are {torch.cuda.device_count()}; fewer ranks, or "
             "trainer.device=cpu"
         )
+    if not any(can_call(*place) for place in HERE):
+        raise ValueError(
+            f"trainer.ranks={ranks}: they talk over the loopback interface, which is down here; `ip link set lo up` or "
+            "trainer.ranks=1"
+        )
+
+
+def can_call(family: socket.AddressFamily, address: str) -> bool:
+    """Whether this process reaches itself there; an interface that is down still lets it bind."""
+    try:
+        with (
+            socket.create_server((address, 0), family=family) as door,
+            socket.create_connection(door.getsockname()[:2]),
+        ):
+            pass
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

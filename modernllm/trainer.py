@@ -262,7 +262,7 @@ class Trainer:
         sick = [name for name, norm in named if not math.isfinite(norm)]
         words = ", ".join(sick[:3]) + (f" and {len(sick) - 3} more" if len(sick) > 3 else "")
         gradients = f"; gradients of {words} are not finite" if sick and math.isfinite(loss) else ""
-        message = f"non-finite at step {step}: loss {loss}{gradients}"
+        message = f"non-finite at step {step}: loss {loss:.6g}{gradients}"
         details: dict[str, Any] = {
             "loss": loss,
             "grad_norm": float(norms.norm()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from filelock import FileLock
 from models import windows
 from running import TRAIN, copied, events, fit, metrics, run, same, small, telemetry
 
-from modernllm import checkpoint, precision
+from modernllm import checkpoint, distributed, precision
 from modernllm.distributed import OneProcess, require_room
 from modernllm.nonfinite import bundle
 from modernllm.nonfinite.examine import Step, examine
@@ -212,6 +213,7 @@ def test_ranks_that_drift_apart_are_told(two: Path) -> None:
 def test_shares_are_disjoint_complete_and_even(ranks: int) -> None:
     """F-61, without processes."""
     batch = windows(rows=5)
+    assert batch.targets is not None
     shares = [batch.share(rank, ranks) for rank in range(ranks)]
     assert torch.equal(torch.cat([share.tokens for share in shares]), batch.tokens)
     assert torch.equal(torch.cat([share.targets for share in shares if share.targets is not None]), batch.targets)
@@ -234,6 +236,10 @@ def test_ranks_without_a_place_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
         require_room({"ranks": 2, "batch_size": 4}, torch.device("cuda"))
     with pytest.raises(ValueError, match=r"trainer\.ranks=2: .* mps"):
         require_room({"ranks": 2, "batch_size": 4}, torch.device("mps"))
+    monkeypatch.setattr(distributed, "HERE", ((socket.AF_INET, "192.0.2.1"),))  # an address of nobody
+    with pytest.raises(ValueError, match=r"trainer\.ranks=2: .* loopback .* trainer\.ranks=1"):
+        require_room({"ranks": 2, "batch_size": 4}, CPU)
+    require_room({"ranks": 1, "batch_size": 4}, CPU)
 
 
 # --- whole runs
@@ -387,6 +393,19 @@ def test_nothing_is_left_of_a_run_whose_first_rank_is_killed(slow: Any, tmp_path
     until(lambda: not is_alive(second), 10)
     assert only(tmp_path).status["status"] == "interrupted"
     goes_on_as_if_nothing_had_happened(tmp_path, asked)
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_a_run_that_waits_for_a_stopped_rank(slow: Any, tmp_path: Path) -> None:
+    process, _, second = slow
+    os.kill(second, signal.SIGSTOP)
+    for _ in range(2):
+        os.kill(process.pid, signal.SIGINT)
+        time.sleep(0.5)
+    code, _, err = finish(process, 30)
+    assert (code, err) == (130, "")
+    assert only(tmp_path).status["status"] == "interrupted"
+    assert not is_alive(second)
 
 
 @pytest.mark.slow

@@ -15,6 +15,8 @@ from pathlib import Path
 TRIES, PAUSE = 5, 0.5
 CALM = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 """For the server: threads started there would be missing in what is forked from it."""
+SERVER_LOST = 255
+"""What multiprocessing calls the exit code of a process that it can no longer ask the server about."""
 SIGNALS = {number.value: number.name for number in signal.Signals}
 
 

@@ -20,15 +20,13 @@ from pathlib import Path
 from typing import Literal
 
 from modernllm.executor import Ended, Observer
-from modernllm.executor.forking import begin, fork_server, in_words
+from modernllm.executor.forking import SERVER_LOST, begin, fork_server, in_words
 from modernllm.executor.worker import BUSY, Surroundings, work
 from modernllm.interrupt import Interrupt
 from modernllm.quantities import Count
 from modernllm.runs.directory import CONSOLE, RunDirectory
 from modernllm.sweep.plan import Planned
 
-SERVER_LOST = 255
-"""What multiprocessing calls the exit code of a process that it can no longer ask the server about."""
 TICK = 0.5
 Place = tuple[int, ...]
 """The GPUs of one worker, one a rank; none on a CPU."""
