@@ -231,6 +231,7 @@ def ends_as_if_nothing_had_happened(folder: Path) -> None:
         assert same_numbers(runs(folder)[f"slow {seed}"], alone(folder, "norm=slow", f"seed={seed}"))
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_all_resumable(two: subprocess.Popen[str], tmp_path: Path, planted: None) -> None:
     os.killpg(two.pid, signal.SIGINT)
     code, out, err = finish(two, 30)
