@@ -143,7 +143,8 @@ def test_a_claim_shows_its_verdict_and_groups_by_cell_and_arm(tmp_path: Path) ->
                 origin = {"claim": "norms", "hash": "h", "cell": cell, "arm": f"arm {placement}"}
                 mirrored(studied, placement=placement, seed=seed, loss=2.0, origin=origin)
     folder.mkdir(parents=True)
-    judged = {"kind": "superiority", "verdict": "supported", "sentence": "−0.2 nats | 95 %"}
+    judged = {"kind": "superiority", "verdict": "supported", "mean": -0.2, "interval": [-0.3, -0.1], "level": 0.95,
+              "n": 2, "mde": 0.1, "seeds_needed": None, "flags": ["a | b"]}  # fmt: skip
     cells = [
         {"name": name, "main": name == "main", "verdict": "supported", "scope": {}, "capped": [],
          "findings": [{"contrast": "pre against post", "judgement": judged, "choices": {}, "seeds": [0, 1]}]}
@@ -159,8 +160,10 @@ def test_a_claim_shows_its_verdict_and_groups_by_cell_and_arm(tmp_path: Path) ->
         "origin.value.cell", "origin.value.arm",
     ]  # fmt: skip
     (told,) = of_type(panels(found)["Verdict"], "Markdown Panel")
-    assert told["value"].startswith("# supported\n\n**Pre beats post**\n\nsupported in main. Scope: width=64;")
-    assert "| **main** | pre against post | supported | −0.2 nats \\| 95 % |" in told["value"]
+    assert told["value"].startswith("**supported: Pre beats post**\n\nsupported in main\n\nScope: width=64;")
+    assert (
+        "| main | pre against post | supported | -0.2 | -0.3 to -0.1 at 95 % | 2 | 0.1 | – | a \\| b |" in told["value"]
+    )
 
 
 def test_names_that_the_library_would_garble(study: Path) -> None:

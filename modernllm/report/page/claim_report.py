@@ -29,6 +29,7 @@ from modernllm.sweep.request import Requests
 
 FILES = ("verdict.json", "certificate.json", "ledger.jsonl")
 RULES = {rule.kind: rule for rule in (Superiority, Equivalence, NonInferiority, Stability, Interaction, Exact, Cost)}
+TOY = "Toy size: the machinery was exercised; the word says nothing about the claim."
 WORDS = {"supported": OUTCOMES["ok"], "refuted": OUTCOMES["diverged"], "inconclusive": OUTCOMES["degraded"]}
 
 
@@ -182,7 +183,7 @@ def top(court: Court) -> Iterator[Html]:
         lines.append(tag("p", {}, f"Void: {verdict['void']}" if verdict["void"] else verdict["reason"]))
         lines.append(tag("p", {"class": "note"}, scope_of(verdict)))
     if court.toy and not verdict.get("void"):
-        lines.append(tag("p", {}, "Toy size: the machinery was exercised; the word says nothing about the claim."))
+        lines.append(tag("p", {}, TOY))
     tone = {"supported": "clear", "refuted": "clear"}.get(word, "open")
     yield tag("section", {"class": f"card answer {tone}", "id": "verdict"}, joined(lines))
     if verdict:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 
 from modernllm.claims.verdict import strict
-from modernllm.report.page.claim_report import CELLS, Court, cell_rows, scope_of
+from modernllm.report.page.claim_report import CELLS, TOY, Court, cell_rows, scope_of
 from modernllm.report.page.comparison import Comparison
 from modernllm.report.page.tables import arm_cells
 
@@ -37,31 +37,34 @@ def words(comparison: Comparison) -> list[str]:
 
 def markdown(comparison: Comparison, court: Court | None = None) -> str:
     first, *more = comparison.answers
-    lines = [*_verdict(court), f"{BESIDE} {_md(first.headline)}"] if court else [f"**{_md(first.headline)}**"]
-    lines += ["", *(f"* {_md(told)}" for answer in (first, *more) for told in answer.sentences[answer is first :])]
+    lines = [*_verdict(court), f"{BESIDE} {escaped(first.headline)}"] if court else [f"**{escaped(first.headline)}**"]
+    lines += ["", *(f"* {escaped(told)}" for answer in (first, *more) for told in answer.sentences[answer is first :])]
     lines += ["", *_table(rows(comparison)), ""]
     mind = [*comparison.problems, *comparison.ways_out]
-    lines += [_md(comparison.count.line), *(f"* {_md(sentence)}" for sentence in mind)]
+    lines += [escaped(comparison.count.line), *(f"* {escaped(sentence)}" for sentence in mind)]
     return "\n".join(lines) + "\n"
 
 
 def _verdict(court: Court) -> Iterator[str]:
     """The word, what it rests on, and every condition."""
-    yield f"**{_md(f'{court.word}: {court.statement}')}**"
-    if court.verdict:
-        void = court.verdict["void"]
-        yield from ("", _md(f"Void: {void}" if void else court.verdict["reason"]), "", _md(scope_of(court.verdict)))
-        yield from ("", *_table([list(CELLS), *cell_rows(court)]), "")
+    yield f"**{escaped(f'{court.word}: {court.statement}')}**"
+    if not court.verdict:
+        return
+    void = court.verdict["void"]
+    told = [f"Void: {void}" if void else court.verdict["reason"], scope_of(court.verdict)]
+    for sentence in [*told, *[TOY] * (court.toy and not void)]:
+        yield from ("", escaped(sentence))
+    yield from ("", *_table([list(CELLS), *cell_rows(court)]), "")
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Its first row are the headings; the first and the last column are words."""
     head, *body = rows
     rule = ["--:" if number not in (0, len(head) - 1) else "---" for number in range(len(head))]
-    yield from (f"| {' | '.join(map(_md, row))} |" for row in (head, rule, *body))
+    yield from (f"| {' | '.join(map(escaped, row))} |" for row in (head, rule, *body))
 
 
-def _md(text: str) -> str:
+def escaped(text: str) -> str:
     """Neither a column nor markup of a comment."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 

@@ -11,9 +11,9 @@ from typing import Any
 from modernllm.logger import mirrored
 from modernllm.logger.wandb_logger import NAME_LIMIT, shorten
 from modernllm.report.page.arms import CLAIMED
-from modernllm.report.page.claim_report import Court, court_of, scope_of
+from modernllm.report.page.claim_report import court_of
 from modernllm.report.page.comparison import Comparison, compare
-from modernllm.report.page.formats import markdown
+from modernllm.report.page.formats import escaped, markdown
 from modernllm.report.page.reading import Record
 from modernllm.report.page.report import of_court
 from modernllm.report.page.tables import stories
@@ -81,7 +81,7 @@ def subject(word: str, *, root: Path, project: str = "", entity: str = "") -> Su
         costs=tuple(path for path in COSTS if any(_at(of, path) is not None for of in shown)),
         history=tuple(mirrored.names(row for record in _one_of_each(found, there) for row in _logged(record.path))),
         summary=tuple(mirrored.names(mirrored.summary(record.status) for record in there)),
-        verdict=_verdict(court, found),
+        verdict=markdown(found, court),
         events=_events(found),
         runs=tuple(record.path for record in there),
         unmirrored=tuple(record.path for record in records if record not in there),
@@ -148,42 +148,13 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _verdict(court: Court | None, found: Comparison) -> str:
-    return "\n\n".join([*(_judged(court) if court else ()), markdown(found)])
-
-
-def _judged(court: Court) -> Iterator[str]:
-    yield f"# {court.word}\n\n**{court.statement}**"
-    if court.toy:
-        yield "Toy size: the machinery was exercised; the word says nothing about the claim."
-    if not court.verdict:
-        return
-    yield f"{court.verdict['reason']}. {scope_of(court.verdict)}"
-    if court.verdict["void"]:
-        yield f"Void: {court.verdict['void']}"
-    yield "\n".join(_cells(court))
-
-
-def _cells(court: Court) -> Iterator[str]:
-    yield "| cell | contrast | word | |\n|---|---|---|---|"
-    for cell in court.findings:
-        name = f"**{cell['name']}**" if cell["main"] else cell["name"]
-        for finding in cell["findings"]:
-            judged = finding["judgement"]
-            yield f"| {name} | {finding['contrast']} | {judged['verdict']} | {_cell(judged['sentence'])} |"
-
-
 def _events(found: Comparison) -> str:
     lines = ["| arm | how its runs ended |", "|---|---|"]
-    lines += [f"| {_cell(arm.label)} | {_counted(arm.outcomes.most_common())} |" for arm in found.arms]
+    lines += [f"| {escaped(arm.label)} | {_counted(arm.outcomes.most_common())} |" for arm in found.arms]
     told = stories(found.records)
     told = [*told[:STORIES], f"and {len(told) - STORIES} more"] if len(told) > STORIES else told
-    return "\n".join([*lines, "", *(f"* {_cell(story)}" for story in told or ["Everything was finite."])])
+    return "\n".join([*lines, "", *(f"* {escaped(story)}" for story in told or ["Everything was finite."])])
 
 
 def _counted(counts: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{number} {word}" for word, number in counts)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
