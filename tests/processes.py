@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(what: Callable[[], T], seconds: float = 40) -> T:
+def until(what: Callable[[], T], seconds: float = 60) -> T:
     """What it says, once that is true."""
     deadline = time.monotonic() + seconds
     while not (found := what()):

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import ranked
 import torch
 from filelock import FileLock
 from models import windows
+from processes import children_of, is_alive, until
 from running import TRAIN, copied, events, fit, metrics, run, same, small, telemetry
 
 from modernllm import checkpoint, distributed, precision
@@ -258,14 +259,6 @@ def only(folder: Path) -> Run:
     return load_run(path)
 
 
-def until(what: Callable[[], Any], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
-    return found
-
-
 def test_a_run_of_two_ranks_is_the_run(two: Path, tmp_path: Path) -> None:
     """F-73: one folder, one set of files, the name and the numbers of the run of one process."""
     done = only(two)
@@ -305,7 +298,7 @@ def test_ranks_that_were_told_different_things_refuse(two: Path) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    children = children_of(pid)
     return children + [below for child in children for below in descendants(child)]
 
 
@@ -316,13 +309,6 @@ def second_rank(of: int) -> int:
     ]
     (rank,) = descendants(server)
     return rank
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 ENDING = ("model.norm._target_=ranked_norms.Ending", "allow_targets=[ranked_norms.Ending]")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from probe import probe
+from processes import is_alive, until
 from running import SMALL, TRAIN, metrics
 
 from modernllm import precision
@@ -84,14 +85,6 @@ def same_numbers(one: Run, other: Run) -> bool:
     return metrics(one.path, "step") == metrics(other.path, "step")
 
 
-def until(what: Callable[[], Any], seconds: float = 40) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
-    return found
-
-
 def at_work(folder: Path, number: int, steps: int = 3) -> Callable[[], list[Path]]:
     """So many runs that have done so many steps."""
 
@@ -101,14 +94,6 @@ def at_work(folder: Path, number: int, steps: int = 3) -> Callable[[], list[Path
         return found if len(found) >= number else []
 
     return look
-
-
-def is_alive(pid: int) -> bool:
-    """Whether it still does anything; a zombie does not."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 def rows_of(out: str) -> list[list[str]]:
