@@ -189,8 +189,7 @@ def test_each_advice_cures_a_run_that_has_the_symptom(
     assert symptom not in named(done(folder, (*others, advice)))
 
 
-@pytest.mark.slow
-def test_no_advice_is_untested(tmp_path: Path) -> None:
+def test_no_advice_is_untested() -> None:
     """Whatever the source says may be tried; what is tried on hand-made series or by a script of ours stands below."""
     tried = {advice for _, _, each in CURES for advice in each}
     elsewhere = {"trainer.z_loss=1e-4", "trainer.profile=true", "trainer.threads=1"}

@@ -84,7 +84,7 @@ class Study:
         if self.claim.untrained:
             return None
         cell = next(name for name, of in self.claim.cells.items() if of.main)
-        return self.planned(cell, next(iter(self.claim.arms))).config["trainer"]["validation_tokens"]
+        return self._planner.text(self.planned(cell, next(iter(self.claim.arms))).config).validation.n_targets
 
     def lrs(self, cell: str) -> list[float]:
         """The rates that a cell is run at; OWN where each arm has its own."""
