@@ -56,12 +56,17 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """To a CUDA device through pinned memory, the only kind from which it copies while the host goes on."""
+        if device == self.tokens.device:
+            return self
         if device.type == "cuda":
             return self._map(lambda part: part if part.is_cuda else part.pin_memory().to(device, non_blocking=True))
         return self._map(lambda part: part.to(device))
 
     def split(self, size: int) -> Iterator[Batch]:
         """Micro-batches of at most `size` rows, in order."""
+        if 0 < len(self.tokens) <= size:
+            yield self
+            return
         for start in range(0, self.tokens.shape[0], size):
             yield self._map(lambda part: part[start : start + size])  # noqa: B023 (called at once)
 

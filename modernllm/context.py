@@ -24,8 +24,8 @@ class Context:
     segments: Int[Tensor, "b t"] | None = None
     real: Bool[Tensor, "b t"] | None = None
     """False at padding; None where there is none."""
-    counted: Bool[Tensor, "b t"] | None = None
-    """True where the loss has a target, so that auxiliary losses are over the same tokens; None without a loss."""
+    targets: Int[Tensor, "b t"] | None = None
+    """Of the loss; None without one."""
     memory: Tensor | None = None
     """What cross-attention reads."""
     states: list[State] | None = None
@@ -55,6 +55,14 @@ class Context:
             return self.positions
         return torch.arange(self.past + self.positions.shape[1], device=self.positions.device)[None]
 
+    @property
+    def counted(self) -> Bool[Tensor, "b t"] | None:
+        """True where the loss has a target, so that auxiliary losses are over the same tokens; None without a loss."""
+        if self.targets is None:
+            return None
+        counted = self.targets != IGNORED
+        return counted if self.real is None else counted & self.real
+
     def distances(self) -> Int[Tensor, "#b t s"]:
         """How many tokens of its text a query lies behind a key."""
         return self.positions[:, :, None] - self.key_positions[:, None, :]
@@ -71,12 +79,11 @@ class Context:
         n_rows, n_tokens = batch.tokens.shape
         device = batch.tokens.device
         steps = torch.arange(past, past + n_tokens, device=device)
-        counted = None if batch.targets is None else batch.targets != IGNORED
         if batch.mask is None and batch.segments is None:
             mask = None
             if past and n_tokens > 1:
                 mask = (torch.arange(past + n_tokens, device=device) <= steps[:, None])[None, None]
-            return cls(positions=steps[None], mask=mask, counted=counted, states=states, past=past, length=length)
+            return cls(positions=steps[None], mask=mask, targets=batch.targets, states=states, past=past, length=length)
         if past:
             raise ValueError("padding and segments are not kept between the parts of a generation")
         allowed = (steps <= steps[:, None]).expand(n_rows, 1, n_tokens, n_tokens)
@@ -84,7 +91,6 @@ class Context:
         positions = real.cumsum(1) - real  # real tokens before: padding does not shift a row's text
         if batch.mask is not None:
             allowed = allowed & batch.mask[:, None, None, :]
-            counted = None if counted is None else counted & batch.mask
         if batch.segments is not None:
             allowed = allowed & (batch.segments[:, :, None] == batch.segments[:, None, :])[:, None]
             opens = torch.ones_like(batch.segments, dtype=torch.bool)
@@ -95,7 +101,7 @@ class Context:
             mask=allowed,
             segments=batch.segments,
             real=batch.mask,
-            counted=counted,
+            targets=batch.targets,
             states=states,
             length=length,
         )

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from modernllm.adamw import FusedAdamW
 from modernllm.linear import Role, parameter_roles
 from modernllm.quantities import NonNegative, Positive, Probability
 
@@ -86,9 +87,14 @@ HOST = {"cpu"}
 """Devices that nobody has to wait for."""
 
 
+def is_known(tensor: Tensor) -> bool:
+    """Whether the host may look at a number of it without waiting."""
+    return tensor.device.type in HOST
+
+
 def unless(held: Tensor, step: Callable[[], None], changed: Callable[[], list[Tensor]]) -> None:
     """`step()`, but where `held` is 1 all that it has `changed` stays as it was."""
-    if held.device.type in HOST:
+    if is_known(held):
         if not held:
             step()
         return
@@ -98,7 +104,7 @@ def unless(held: Tensor, step: Callable[[], None], changed: Callable[[], list[Te
         now.copy_(torch.where(held.bool(), then, now))
 
 
-class AdamW(torch.optim.AdamW):
+class AdamW(FusedAdamW):
     """w <- w - lr (m / (sqrt(v) + eps) + weight_decay w)  (Loshchilov and Hutter, 2019)"""
 
     reads_found_inf = True
@@ -112,9 +118,9 @@ class AdamW(torch.optim.AdamW):
         weight_decay: NonNegative,
         decay: Decay = "coupled",
     ):
-        pair, self.lr = _pair(betas), lr
+        self.lr = lr
         groups = parameter_groups(parameter_roles(model), lr, weight_decay, decay)
-        super().__init__(groups, lr=lr, betas=pair, eps=eps, fused=True)
+        super().__init__(groups, lr, _pair(betas), eps)
 
 
 class SGD(torch.optim.SGD):
@@ -216,7 +222,7 @@ class Muon:
             parameter_groups(inside, lr, weight_decay), momentum=momentum, adjust_lr_fn="match_rms_adamw"
         )
         groups = parameter_groups(outside, lr, weight_decay)
-        self.adamw = torch.optim.AdamW(groups, lr=lr, betas=pair, eps=eps, fused=True)
+        self.adamw = FusedAdamW(groups, lr, pair, eps)
         self.found_inf = torch.zeros(())
 
     @property
@@ -226,7 +232,7 @@ class Muon:
     @torch.no_grad()
     def step(self) -> None:
         unless(self.found_inf, self.muon.step, self._changed)
-        self.adamw.found_inf = self.found_inf  # type: ignore[attr-defined]
+        self.adamw.found_inf = self.found_inf
         self.adamw.step()
 
     def _changed(self) -> list[Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from modernllm.distributed import OneProcess
 from modernllm.linear import parameter_roles
 from modernllm.loss_scale import DynamicScale, NoScale
-from modernllm.optimizer import Optimizer
+from modernllm.optimizer import Optimizer, is_known
 
 Policy = Literal["stop", "skip", "continue"]
 
@@ -74,7 +74,8 @@ class Update:
         # modules that learn something by themselves, as a router balances its experts
         self.adaptive = [module.after_step for module in model.modules() if isinstance(module, Adaptive)]
         self.tallies = [module.tallies for module in model.modules() if isinstance(module, Counting)]
-        self.latch = torch.zeros((), device=self.parameters[0].device)
+        self.latch = self.parameters[0].new_zeros((), dtype=torch.float32)
+        self.nothing = torch.zeros_like(self.latch)  # stands for the gradient of what has none
 
     def backward(self, loss: Float[Tensor, ""]) -> None:
         self.scale.scale(loss).backward()
@@ -84,22 +85,30 @@ class Update:
         by tensor; it and all that follows from it is the same on every rank.
         """
         self.group.join(self.parameters, loss, self.tallies)
-        present = [p.grad for p in self.parameters if p.grad is not None]
+        gradients = [p.grad for p in self.parameters]
+        present = [gradient for gradient in gradients if gradient is not None]
         self.scale.unscale(present)
-        norms = torch.stack(
-            torch._foreach_norm([p.new_zeros(1) if p.grad is None else p.grad for p in self.parameters])
-        )
+        norms = torch.stack(torch._foreach_norm([self.nothing if g is None else g for g in gradients]))
         total = norms.norm()
-        overflowed = self.scale.overflowed(total.isfinite() | ~loss.isfinite())
-        poisoned = 1.0 - (loss.isfinite() & total.isfinite()).float() - overflowed
+        sound, bounded = torch.stack((loss, total)).isfinite().unbind()
+        overflowed = self.scale.overflowed(bounded | ~sound)
+        poisoned = (~(sound & bounded)).float() - overflowed
         self.latch = self.latched(self.latch, poisoned)
         held = torch.maximum(self.latch, overflowed)
-        # as torch.nn.utils.clip_grads_with_norm_, which looks first for gradients on other devices
-        torch._foreach_mul_(present, (self.clip / (total + 1e-6)).clamp(max=1.0))
+        self.shorten(present, total)
         lr = self.set_rate(step)
         self.apply(held)
-        self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self.parameters:
+            parameter.grad = None
         return Measured(step, lr, loss, norms, held, overflowed)
+
+    def shorten(self, gradients: list[Tensor], norm: Float[Tensor, ""]) -> None:
+        """To the norm of `clip` together, as torch.nn.utils.clip_grads_with_norm_, which looks first for gradients on
+        other devices. A factor of 1 is left out where it is known.
+        """
+        factor = (self.clip / (norm + 1e-6)).clamp(max=1.0)
+        if not is_known(factor) or factor != 1.0:
+            torch._foreach_mul_(gradients, factor)
 
     def set_rate(self, step: int) -> float:
         """The learning rate of this step, as it was asked for; a group may have its own."""

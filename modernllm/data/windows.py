@@ -21,17 +21,22 @@ class Windows:
     """
 
     def __init__(self, tokens: np.ndarray, length: int, batch_size: int, seed: int, split: str = "train"):
-        self.tokens = tokens
+        self.tokens = np.asarray(tokens)  # what is cut from a memory map by itself becomes one, at some cost
         self.length = length
         self.batch_size = batch_size
         self.seed = seed
         self.n_starts = n_starts(tokens, length, split)
+        self.generator = np.random.Philox(key=0)
+        self.fresh = self.generator.state
 
     def starts(self, step: int) -> np.ndarray:
         """First positions of the windows of this step, int64."""
         key = hashlib.sha256(f"data {self.seed} {step}".encode()).digest()
-        # the raw output of a counter-based generator is the same in every numpy; its distributions may change
-        raw = np.random.Philox(key=int.from_bytes(key[:16], "little")).random_raw(self.batch_size)
+        # the raw output of a counter-based generator is the same in every numpy; its distributions may change. A new
+        # generator would be Philox(key=...), and asks the system for entropy that it does not use
+        self.fresh["state"]["key"] = np.frombuffer(key[:16], "<u8").astype(np.uint64)
+        self.generator.state = self.fresh
+        raw = self.generator.random_raw(self.batch_size)
         return (raw % np.uint64(self.n_starts)).astype(np.int64)
 
     def __call__(self, step: int) -> Batch:

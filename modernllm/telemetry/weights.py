@@ -37,7 +37,7 @@ class Weights:
 
     @torch.no_grad()
     def before(self) -> None:
-        self.kept = [p.detach().clone() for p in self.parameters]
+        self.kept = [p.clone() for p in self.parameters]
 
     @torch.no_grad()
     def after(self, optimizer: Optimizer) -> Moved:
@@ -97,7 +97,7 @@ def near_eps(optimizer: Optimizer, parameters: list[Tensor]) -> Float[Tensor, " 
             steps = torch.stack([adam.state[p]["step"] for p in known])
             edges = (NEAR_EPS * group["eps"]) ** 2 * (1 - group["betas"][1] ** steps)
             for p, edge in zip(known, edges.unbind(), strict=True):
-                shares[p] = torch.mean(adam.state[p]["exp_avg_sq"] < edge, dtype=torch.float32)
+                shares[p] = torch.count_nonzero(adam.state[p]["exp_avg_sq"] < edge) / p.numel()
     nothing = torch.full((), math.nan, device=parameters[0].device)
     return torch.stack([shares.get(p, nothing) for p in parameters])
 

@@ -123,7 +123,7 @@ def test_it_balances() -> None:
     """A router that sends everything to two of four experts uses all alike after 250 steps."""
     moe = lossfree(rate=0.004).requires_grad_(False)
     logits = torch.randn(1, 2000, DIM) + torch.tensor([2.0, 2.0, 0.0, -1.0])
-    context = Context(positions=torch.zeros(1, 2000, dtype=torch.long), counted=torch.ones(1, 2000, dtype=torch.bool))
+    context = Context(positions=torch.zeros(1, 2000, dtype=torch.long), targets=torch.zeros(1, 2000, dtype=torch.long))
     shares = []
     for _ in range(250):
         moe(logits, context)
