@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
 
 import torch
+from torch import Tensor
 from torch.utils import deterministic as memory
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -18,6 +19,12 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     if precision == "fp32":
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16 if precision == "bf16" else torch.float16)
+
+
+def working_dtype(x: Tensor) -> torch.dtype:
+    """That of autocast where it is on, else that of the input."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 FILL = "fill_uninitialized_memory"

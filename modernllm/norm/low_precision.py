@@ -8,12 +8,7 @@ from torch import Tensor
 
 from modernllm.norm.layernorm import LayerNorm
 from modernllm.norm.rmsnorm import RMSNorm
-
-
-def working_dtype(x: Tensor) -> torch.dtype:
-    """That of autocast where it is on, else that of the input."""
-    kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+from modernllm.precision import working_dtype
 
 
 class LowRMSNorm(RMSNorm):

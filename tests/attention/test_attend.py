@@ -317,3 +317,28 @@ def test_softmax_saturates(z: float, share: float, slope: float) -> None:
     (gradient,) = torch.autograd.grad(weights[0], scores)
     assert float(weights[0].detach()) == pytest.approx(share, rel=1e-4)
     assert gradient.tolist() == pytest.approx([slope, -slope], rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("kind", ["causal", "masked", "biased"])
+def test_sixteen_bits_are_attended_to_in_float32_on_a_cpu(kind: str, autocast: bool, dtype: torch.dtype) -> None:
+    """Rounded once, at the end, and so are the gradients: torch's own 16-bit kernel rounds the weights too."""
+    draw = torch.Generator().manual_seed(1)
+    small = [torch.randn(2, HEADS, 9, SIZE, generator=draw).to(dtype).requires_grad_() for _ in range(3)]
+    wide = [x.detach().float().requires_grad_() for x in small]
+    mask = torch.rand(2, 1, 9, 9, generator=draw) > 0.5 if kind == "masked" else None
+    bias = torch.randn(1, HEADS, 9, 9, generator=draw) if kind == "biased" else None
+    with torch.autocast("cpu", dtype, enabled=autocast):
+        # under autocast float32 queries, as qk_norm gives, meet 16-bit values
+        y = attend(small[0].float() if autocast else small[0], *small[1:], mask, bias)
+    exact = attend(*wide, mask, bias)
+    assert y.dtype == dtype
+    assert torch.equal(y, exact.to(dtype))
+    upstream = torch.randn(exact.shape, generator=draw).to(dtype)
+    y.backward(upstream)
+    exact.backward(upstream.float())
+    for x, reference in zip(small, wide, strict=True):
+        assert x.grad is not None
+        assert reference.grad is not None
+        assert torch.equal(x.grad, reference.grad.to(dtype))
