@@ -24,7 +24,9 @@ def phases(position: RoPE, length: int = TRAINED, said: int = 0) -> Tensor:
     context = Context(positions=torch.arange(length)[None], length=said)
     position.prepare(context)
     angles = torch.arange(length)[:, None] * position.frequencies(context)[0, 0]
-    turns = torch.view_as_complex(context.position[0, 0])
+    table, half = context.position, position.n_turned // 2
+    parts = table[0, 0].unbind(-1) if position.layout == "interleaved" else table[:, 0, 0, :, :half].unbind()
+    turns = torch.complex(*parts)
     torch.testing.assert_close(turns, position.magnitude * torch.exp(1j * angles), rtol=0, atol=1e-5)
     return angles
 
@@ -184,6 +186,7 @@ def test_the_turned_part_counts(kind: type[RoPE]) -> None:
     y, _ = part.rotate(x, x, context)
     assert torch.equal(y[..., 16:], x[..., 16:])
     order = [i for pair in zip(range(8), range(8, 16), strict=True) for i in pair]
+    whole.prepare(context)
     torch.testing.assert_close(y[..., order], whole.rotate(x[..., order], x[..., order], context)[0])
 
 
