@@ -27,6 +27,7 @@ def telemetry_cost(size: str, telemetry: str, rounds: int) -> dict[str, Any]:
         n_steps = next(step for step in range(1, arms[1].steps) if arms[1].telemetry.probe_due(step))
         for arm in arms:
             _advance(arm, 3)
+            arm.read_back()
             arm.step = 0  # a round begins after a look and ends with one
         ratios, seconds = [], []
         for number in range(rounds):
