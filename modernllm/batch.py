@@ -59,7 +59,7 @@ class Batch:
         if device == self.tokens.device:
             return self
         if device.type == "cuda":
-            return self._map(lambda part: part if part.is_cuda else part.pin_memory().to(device, non_blocking=True))
+            return self._map(lambda part: part if part.is_cuda else pinned(part).to(device, non_blocking=True))
         return self._map(lambda part: part.to(device))
 
     def split(self, size: int) -> Iterator[Batch]:
@@ -75,6 +75,11 @@ class Batch:
         rows = len(self.tokens)
         start, stop = rows * rank // of, rows * (rank + 1) // of
         return self._map(lambda part: part[start:stop])
+
+
+def pinned(part: Tensor) -> Tensor:
+    """In memory from which a device copies by itself, and in one piece: of a slice torch sends an unpinned clone."""
+    return part.contiguous().pin_memory()
 
 
 def refuse_numbers(name: str, mask: Tensor | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
@@ -21,12 +22,15 @@ SAID = "_extra_state"
 
 
 def save(folder: Path, step: int, content: dict[str, Any], keep: int = 2) -> Path:
-    """Write `step-<step>.pt`, then forget all but the newest `keep`. OSError if it cannot be written, with the older
-    ones intact.
+    """Write `step-<step>.pt`, then forget all but the newest `keep` up to it, and what the run has passed over to go
+    on from before. OSError if it cannot be written, with the older ones intact.
     """
     path = path_of(folder, step)
     _write(path, lambda file: torch.save({"step": step, **content}, file), content)
-    for old in [*complete(folder)[keep:], *folder.glob("*.tmp")]:  # a killed writer leaves its part behind
+    there = complete(folder)
+    kept = [path for path in there if step_of(path) <= step][:keep]
+    killed = folder.glob("*.tmp")  # what a writer that was killed left of one
+    for old in {*there, *killed}.difference(kept):
         old.unlink()
     return path
 
@@ -38,14 +42,22 @@ def save_weights(path: Path, model: nn.Module) -> None:
     _write(path, lambda file: file.write(safetensors.torch.save(plain)), plain)
 
 
+def read_weights(path: Path, model: nn.Module) -> dict[str, Tensor]:
+    """What `save_weights` wrote of a model like this one, under all the names that a tensor has in it."""
+    weights = safetensors.torch.load_file(path)
+    first = {id(parameter): name for name, parameter in model.named_parameters()}
+    names = {name: first[id(parameter)] for name, parameter in model.named_parameters(remove_duplicate=False)}
+    return weights | {name: weights[saved] for name, saved in names.items() if saved in weights}
+
+
 def restore(model: nn.Module, weights: dict[str, Tensor]) -> None:
     """Give `model` the weights of a checkpoint. ValueError, naming them, on any missing or unexpected name."""
     wanted, given = ({name for name in of if not name.endswith(SAID)} for of in (model.state_dict(), weights))
     different = {"missing": wanted - given, "unexpected": given - wanted}
     said = [f"{len(names)} {kind}, {min(names)} among them" for kind, names in different.items() if names]
     if said:
-        wrapper = next((by for prefix, by in WRAPPERS.items() if all(name.startswith(prefix) for name in given)), None)
-        advice = f"; they are those of {wrapper} around a model: save the model inside" if wrapper else ""
+        around = [by for prefix, by in WRAPPERS.items() if given and all(name.startswith(prefix) for name in given)]
+        advice = "".join(f"; they are those of {by} around a model: save the model inside" for by in around)
         raise ValueError(f"these weights are another model's: of their names {' and '.join(said)}{advice}")
     model.load_state_dict(weights)
 
@@ -106,7 +118,29 @@ def complete(folder: Path) -> list[Path]:
 
 
 def load(path: Path) -> dict[str, Any]:
+    """ValueError if a bit of it has changed since it was written, for which torch does not look; what else is raised
+    depends on what else there is.
+    """
+    with zipfile.ZipFile(path) as archive:
+        if broken := archive.testzip():
+            raise ValueError(f"{path} is damaged: the checksum of {broken} is another")
     return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def is_readable(path: Path) -> bool:
+    """Whether the checkpoint of this step stands there, whole."""
+    try:
+        _ = _read(path)
+    except Exception:  # whatever a truncated archive raises
+        return False
+    return True
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content = load(path)
+    if content["step"] != step_of(path):
+        raise ValueError("it is another's")
+    return content
 
 
 def load_newest(
@@ -116,9 +150,7 @@ def load_newest(
     passed = []
     for path in complete(folder):
         try:
-            content = load(path)
-            if content["step"] != step_of(path):
-                raise ValueError("it is another's")
+            content = _read(path)
         except Exception as error:  # whatever a truncated archive raises
             passed.append(f"checkpoint {path.name} cannot be read ({type(error).__name__}), falling back")
             continue

@@ -36,7 +36,11 @@ def main() -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ▁ or é is no reason to lose a run
-    words = get_args_parser().parse_args()
+    words, unknown = get_args_parser().parse_known_args()
+    if unknown:
+        told = "no such option; an override has no dashes, as size=nano; --help has the options"
+        print(f"error: {unknown[0]}: {told}", file=sys.stderr)
+        return MISUSED
     directories = (words.config_dir,) if words.config_dir else ()
     if words.help:
         from modernllm.config.help import help_text
@@ -101,7 +105,10 @@ def one_run(cfg: DictConfig, words: Asked) -> int:
     except (Exception, SystemExit):  # whoever leaves the program from inside a run has not finished it
         traceback.print_exc()
         return FAILED
-    print(*result(run), *([] if code > experiment.SIGNALLED else epilogue(run)), sep="\n")
+    try:
+        print(*result(run), *([] if code > experiment.SIGNALLED else epilogue(run)), sep="\n", flush=True)
+    except BrokenPipeError:
+        stop_writing()
     return code
 
 

@@ -65,7 +65,7 @@ def evaluate(
     with evaluating(model), autocast:
         for batch in group.deal(list(batches)):
             assert batch.targets is not None
-            nats += float(token_losses(model(batch), batch).double().sum())
+            nats += float(token_losses(model(batch), batch).cpu().double().sum())  # MPS has no float64
             targets = batch.targets[batch.targets != IGNORED]
             n_targets += len(targets)
             n_bytes += int(token_bytes[targets].sum())

@@ -26,6 +26,7 @@ from modernllm.precision import pick_device
 from modernllm.preparation import Asked, Prepared, prepare_run
 from modernllm.report.console import Console
 from modernllm.report.summary import opening
+from modernllm.runs.changes import changes
 from modernllm.runs.directory import RunDirectory
 from modernllm.runs.extension import Extension, extend
 from modernllm.runs.outcome import judge
@@ -73,7 +74,10 @@ def intend(cfg: Composed, asked: Asked) -> tuple[dict[str, Any], Asked, Extensio
     if not config["resume"]:
         return config, asked, None
     extension = extend(config["resume"], config, asked.overrides)
-    return extension.config, replace(asked, choices=extension.origin.identity["choices"]), extension
+    origin = extension.origin.identity
+    # what was asked for there is asked for here
+    asked = replace(asked, choices=origin["choices"], overrides=origin["overrides"] | asked.overrides)
+    return extension.config, asked, extension
 
 
 def compare(prepared: Prepared, origin: Run) -> None:
@@ -102,9 +106,10 @@ def perform(prepared: Prepared, asked: Asked, directory: RunDirectory, console: 
         os._exit(FAILED)
 
     config, identity = prepared.config, prepared.identity
+    changed = changes(directory, config, identity)
     directory.open(config, identity)
     directory.mark("running", step=0)
-    recorder = Recorder(directory, prepared.logger, console)
+    recorder = Recorder(directory, prepared.logger, console, changed)
     started = time.time()
     try:
         prepared.logger.start(

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import torch
+from annotated_types import Gt, Le
 from torch import Tensor, nn
 
 from modernllm.adamw import FusedAdamW
 from modernllm.linear import Role, parameter_roles
-from modernllm.quantities import NonNegative, Positive, Probability
+from modernllm.quantities import Factor, NonNegative, Positive, Probability
 
 DECAYED: tuple[Role, ...] = ("hidden", "score", "gate", "stream", "head")
 """Matrices. Tables, gains and biases are not decayed: shrinking them only changes a scale."""
@@ -87,15 +88,20 @@ HOST = {"cpu"}
 """Devices that nobody has to wait for."""
 
 
+FUSED = {"cpu", "cuda"}
+"""Devices whose fused kernels of torch read `found_inf`: on MPS that of AdamW took no notice up to torch 2.12 at least,
+and that of SGD refuses it (pytorch/pytorch#186360). Elsewhere the trainer looks itself."""
+
+
 def is_known(tensor: Tensor) -> bool:
     """Whether the host may look at a number of it without waiting."""
     return tensor.device.type in HOST
 
 
-def unless(held: Tensor, step: Callable[[], None], changed: Callable[[], list[Tensor]]) -> None:
+def unless(held: Tensor | None, step: Callable[[], None], changed: Callable[[], list[Tensor]]) -> None:
     """`step()`, but where `held` is 1 all that it has `changed` stays as it was."""
-    if is_known(held):
-        if not held:
+    if held is None or is_known(held):
+        if held is None or not held:
             step()
         return
     before = [tensor.clone() for tensor in changed()]
@@ -146,8 +152,8 @@ class Adafactor(torch.optim.Adafactor):
         self,
         model: nn.Module,
         lr: Positive,
-        beta2_decay: float,
-        clip: Positive,
+        beta2_decay: Annotated[float, Gt(float("-inf")), Le(0)],
+        clip: Factor,
         weight_decay: NonNegative,
     ):
         self.lr = lr
@@ -164,7 +170,7 @@ class Lion(torch.optim.Optimizer):
         pair, self.lr = _pair(betas), lr
         groups = parameter_groups(parameter_roles(model), lr, weight_decay)
         super().__init__(groups, {"lr": lr, "betas": pair, "weight_decay": weight_decay})
-        self.found_inf = torch.zeros(())
+        self.found_inf: Tensor | None = None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -213,7 +219,7 @@ class Muon:
         weight_decay: NonNegative,
     ):
         pair, self.lr = _pair(betas), lr
-        everything = list(parameter_roles(model))
+        everything = list(_unscaled(model, "muon"))
         matrices: tuple[Role, ...] = ("hidden", "score", "gate", "stream")
         inside = [entry for entry in everything if entry[2] in matrices and entry[1].ndim == 2]
         names = {name for name, _, _ in inside}
@@ -223,7 +229,7 @@ class Muon:
         )
         groups = parameter_groups(outside, lr, weight_decay)
         self.adamw = FusedAdamW(groups, lr, pair, eps)
-        self.found_inf = torch.zeros(())
+        self.found_inf: Tensor | None = None
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:

@@ -310,7 +310,8 @@ class Trainer:
                 "val_bits_per_byte": loss.bits_per_byte,
             }
         )
-        if self.step and loss.nats_per_token < self.best:
+        sound = self.first_nonfinite_step is None  # where a run went on nothing overwrites what was good, as in `save`
+        if sound and self.step and loss.nats_per_token < self.best:
             self.best = loss.nats_per_token
             self.recorder.weights("best", self.model)
 
@@ -346,6 +347,7 @@ class Trainer:
             "generators": moment.generators,
             "other_generators": moment.others,
             "best": self.best,
+            "examined": self.examined,
         }
         if self.step == self.steps:  # first, since a run with its last checkpoint has nothing left to do
             self.recorder.weights("final", self.model)
@@ -363,6 +365,7 @@ class Trainer:
         torch.manual_seed(named_generator(self.seed, stream).initial_seed())
         if content is not None:
             self.step, self.best = content["step"], content["best"]
+            self.examined = content.get("examined", False)
             checkpoint.restore(self.model, content["model"])
             self.update.optimizer.load_state_dict(content["optimizer"])
             self.scale.load_state_dict(content["scale"])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from modernllm.distributed import OneProcess
 from modernllm.linear import parameter_roles
 from modernllm.loss_scale import DynamicScale, NoScale
-from modernllm.optimizer import Optimizer, is_known
+from modernllm.optimizer import FUSED, Optimizer, is_known
 
 Policy = Literal["stop", "skip", "continue"]
 
@@ -118,7 +118,7 @@ class Update:
         return self.optimizer.lr * share
 
     def apply(self, held: Float[Tensor, ""]) -> None:
-        if self.optimizer.reads_found_inf:
+        if self.optimizer.reads_found_inf and held.device.type in FUSED:
             self.optimizer.found_inf = held  # type: ignore[attr-defined]
             self.optimizer.step()
         elif not held:  # waits for the device, which costs nothing on a CPU

@@ -178,6 +178,28 @@ def test_clear_keeps_the_lock(held: RunDirectory) -> None:
         RunDirectory(held.path).acquire()
 
 
+def test_a_kill_while_it_clears_leaves_no_finished_run(held: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    held.metrics({"step": 1})
+    held.mark("finished", outcome="ok")
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "iterdir", killed)
+    with pytest.raises(KeyboardInterrupt):
+        held.clear()
+    assert held.status() == {}
+
+
+def test_a_row_that_does_not_fit_is_told_once_and_the_run_is_free_again(held: RunDirectory) -> None:
+    """What is left of it in memory is written when the file is closed, and fails there once more, without a name."""
+    (held.path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"cannot write .*/metrics.jsonl: No space left on device; .* MB are free there"):
+        held.metrics({"step": 1})
+    held.release()
+    held.acquire()
+
+
 def test_config_and_identity_read_back(held: RunDirectory) -> None:
     config = {"z": 1, "a": {"b": [1e-6, None, "é"], "clip": math.inf}}
     held.open(config, {"floor": math.inf, "name": "é"})

@@ -1,13 +1,18 @@
-"""A full disk in the middle of a run (F-85): one clear error, the old checkpoint good, and with room it goes on."""
+"""A full disk in the middle of a run (F-85): one clear error, the old checkpoint good, and with room it goes on.
+Where it is the tracker's, training does not notice.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from offline_runs import nobody_at_home
+from running import prepare, run
 
 from modernllm import checkpoint, load_run
 
@@ -18,18 +23,26 @@ WORDS = (
 )
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Room for one checkpoint of nano (2.8 MB), not for two."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
+@contextmanager
+def disk(folder: Path, size: str) -> Iterator[None]:
+    """`folder` on a disk of its own."""
+    folder.mkdir(parents=True)
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=5m", "tmpfs", folder], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True, check=False
     )
     if mounted.returncode:
         pytest.skip("mounting a small disk takes root on Linux")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Room for one checkpoint of nano (2.8 MB), not for two."""
+    with disk(tmp_path / "disk", "5m"):
+        yield tmp_path / "disk"
 
 
 def train(out: Path) -> subprocess.CompletedProcess[str]:
@@ -55,3 +68,17 @@ def test_a_full_disk_keeps_what_was_good(small_disk: Path) -> None:
     assert finished.status["status"] == "finished"
     assert [row["step"] for row in finished.metrics if "loss" in row] == list(range(1, 13))
     assert "resumed after step 4" in [event["message"] for event in finished.events]
+
+
+@pytest.mark.slow
+def test_a_full_disk_of_the_tracker_is_one_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F-82: room for the first rows of the mirror; W&B goes on without a word."""
+    nobody_at_home(tmp_path, monkeypatch)
+    words = ("trainer.steps=12", "telemetry.every=1", "logger=wandb", "logger.mode=offline", f"out={tmp_path}")
+    with disk(tmp_path / "default" / prepare(*words).run_id / "wandb", "52k"):
+        code, done = run(*words)
+    assert (code, done.status["status"]) == (0, "finished")
+    assert [row["step"] for row in done.metrics if "grad_norm" in row] == list(range(1, 13))
+    (event,) = [event for event in done.events if event["kind"] == "tracker"]
+    told = "W&B cannot write (No space left on device), rows may be missing there; the local record has them all"
+    assert event["message"] == told

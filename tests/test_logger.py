@@ -51,9 +51,14 @@ class Settings:
     model_fields = {}
 class errors:
     class UsageError(Exception): pass
+class Config(dict):
+    def update(self, new, allow_val_change=False):
+        changed = [key for key in new if self.get(key, new[key]) != new[key]]
+        if changed and not allow_val_change: raise RuntimeError(f"{changed} cannot change")
+        super().update(new)
 class Run:
     starting_step, name, dir = int(os.environ.get("FAKE_STEP", 0)), "fake", "fake"
-    summary, config, rows = {}, {}, 0
+    summary, config, rows = {}, Config(json.loads(os.environ.get("FAKE_CONFIG", "{}"))), 0
     def tell(self, **call):
         with open(os.environ["FAKE_CALLS"], "a") as calls:
             calls.write(json.dumps(call) + "\\n")
@@ -182,6 +187,17 @@ def test_where_the_server_is_further_a_resumed_run_loses_no_row(
     logged = [json.loads(line) for line in fake.read_text().splitlines()]
     steps = [(call["row"]["step"], call["step"]) for call in logged if "row" in call]
     assert steps == [(3, 4), (4, 5), (4, 5)]
+
+
+def test_where_the_server_knows_fewer_steps_a_resumed_run_may_have_more(
+    tmp_path: Path, fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-79: W&B refuses a configuration that changes."""
+    monkeypatch.setenv("FAKE_CONFIG", json.dumps({"trainer": {"steps": 4}}))
+    mirror = WandbLogger(mode="offline")
+    drive(mirror, tmp_path, {"trainer": {"steps": 8}})
+    assert mirror.problems == []
+    assert json.loads(fake.read_text().splitlines()[-1]) == {"exit_code": 0}
 
 
 def test_a_killed_run_keeps_its_rows_and_is_failed(tmp_path: Path) -> None:
@@ -336,6 +352,14 @@ def test_a_folder_that_cannot_be_written_is_one_problem(tmp_path: Path) -> None:
     drive(mirror, tmp_path)
     assert len(mirror.problems) == 1
     assert mirror.problems[0].startswith("tracker lost: ")
+
+
+def test_a_client_that_cannot_be_started_is_one_problem(tmp_path: Path) -> None:
+    (tmp_path / "wandb" / "client.log").mkdir(parents=True)
+    mirror = WandbLogger(mode="offline")
+    drive(mirror, tmp_path)
+    (problem,) = mirror.problems
+    assert problem.startswith("tracker lost: IsADirectoryError: ")
 
 
 def test_a_wrong_variable_is_one_problem_and_offline(

@@ -354,6 +354,28 @@ def test_only_the_first_of_skipped_steps_is_examined(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "nonfinite").iterdir()] == ["step-00000005.pt"]
 
 
+def test_a_resumed_run_knows_that_a_skipped_step_was_examined(tmp_path: Path) -> None:
+    def begun() -> Trainer:
+        model, _ = planted(faults.Division)
+        fault = model.get_submodule(SITE)
+
+        def train(step: int) -> Batch:
+            if step == 6 and not events(tmp_path, "resume"):
+                raise KeyboardInterrupt
+            fault.armed = step in (4, 7)  # type: ignore[assignment]
+            return data(step)
+
+        return trainer(tmp_path, model, train, nonfinite="skip", checkpoint_every=6)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(begun())
+    fit(begun())
+    skipped = events(tmp_path, "skipped")
+    assert [event["step"] for event in skipped] == [5, 8]
+    assert ["place" in event for event in skipped] == [True, False]
+    assert [path.name for path in (tmp_path / "nonfinite").iterdir()] == ["step-00000005.pt"]
+
+
 # --- what is kept
 
 

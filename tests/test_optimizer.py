@@ -113,6 +113,16 @@ def test_two_betas() -> None:
         AdamW(pair(), lr=0.1, betas=[0.9], eps=1e-8, weight_decay=0.0)
 
 
+@pytest.mark.parametrize("choice", ["adafactor", "muon", "sgd"])
+def test_rates_that_are_scaled_for_adams_steps_are_for_no_others(choice: str) -> None:
+    """Lion's steps are of Adam's size in every entry; one that is orthogonal grows otherwise with the width."""
+    model = tiny()
+    optimizer(model, choice)
+    model.get_parameter("blocks.0.sublayers.attention.q.weight").lr_scale = 0.5  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match=f"init=mup scales the rates of Adam's steps: optimizer={choice} needs"):
+        optimizer(model, choice)
+
+
 @pytest.mark.parametrize("choice", ["adamw", "lion", "muon", "sgd"])
 @pytest.mark.parametrize("held_at", [0, 2])
 def test_a_device_that_nobody_waits_for_holds_a_step_back_alike(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from itertools import count
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from running import run
 
 from modernllm.runs.outcome import Outcome, Verdict, judge, progress
+from modernllm.update import Update
 
 UNIGRAM, BIGRAM = 3.1, 2.1
 START = 5.5
@@ -127,3 +131,14 @@ def test_a_loss_that_is_not_finite_at_the_start_compares_with_nothing() -> None:
 
 def test_the_words_are_ordered_from_good_to_bad() -> None:
     assert get_args(Outcome) == ("ok", "degraded", "stalled", "diverged", "nonfinite")
+
+
+def test_a_run_that_left_a_step_out_is_degraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real one, of as many steps as can be judged; runs that show the other words are in test_symptoms.py."""
+    backward, steps = Update.backward, count(1)
+    monkeypatch.setattr(
+        Update, "backward", lambda self, loss: backward(self, loss * (math.nan if next(steps) == 7 else 1))
+    )
+    code, done = run("trainer.steps=100", "trainer.nonfinite=skip", "telemetry=none", f"out={tmp_path}")
+    assert (code, done.outcome, done.status["skipped_steps"]) == (0, "degraded", 1)
+    assert [row["step"] for row in done.metrics if "skipped" in row] == [7]

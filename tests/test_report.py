@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import math
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import rich.console
 from running import prepare
 
+from modernllm import checkpoint
 from modernllm.config.check import check
 from modernllm.config.command import expand
 from modernllm.config.compose import CONFIG_DIR, compose, default_choices
@@ -287,9 +290,25 @@ def test_the_result_of_a_run_that_is_not_finite() -> None:
 @pytest.mark.parametrize(
     ("overwrite", "same"), [(False, "same command"), (True, "same command without overwrite=true")]
 )
-def test_the_result_of_an_interrupted_run(overwrite: bool, same: str) -> None:
-    run = made([6.0, 5.0], math.nan, status="interrupted", step=2, overwrite=overwrite)
-    assert list(result(run)) == ["", f"interrupted after step 2: the {same} goes on from there"]
+def test_the_result_of_an_interrupted_run(overwrite: bool, same: str, tmp_path: Path) -> None:
+    """One that was killed has done more than its newest checkpoint has; its status is that of its start."""
+    run = made([6.0, 5.0], math.nan, status="interrupted", step=0, overwrite=overwrite, path=tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    for step, place in ((0, "the start"), (1, "step 1"), (2, "there")):
+        if step:
+            checkpoint.path_of(tmp_path / "checkpoints", step).touch()
+        assert list(result(run)) == ["", f"interrupted after step 2: the {same} goes on from {place}"]
+
+
+def test_a_reader_that_leaves_does_not_end_the_run() -> None:
+    """As `python train.py | head -1` does."""
+    program = "from modernllm.report.console import Console; import sys\nconsole = Console(1)\nfor i in range(3):\n    "
+    program += "console.print('x' * 100_000)\nprint('more', flush=True); sys.exit(7)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        child.stdout.read(1)
+        child.stdout.close()
+    assert child.returncode == 7
 
 
 def test_the_epilogue_shows_what_it_writes_and_where_it_is(tmp_path: Path) -> None:

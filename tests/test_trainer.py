@@ -36,7 +36,7 @@ from running import (
 )  # fmt: skip
 from torch import Tensor, nn
 
-from modernllm import checkpoint
+from modernllm import Run, checkpoint
 from modernllm.batch import IGNORED, Batch
 from modernllm.config.tree import CONFIG_DIR, read_tree
 from modernllm.evaluation import evaluate
@@ -96,9 +96,11 @@ def one_step(
 # --- one step
 
 
-@pytest.mark.parametrize("micro_batch", [1, 2, 3])
+@pytest.mark.parametrize("micro_batch", [1, 2, 3, 9])
 def test_the_cut_into_micro_batches_changes_nothing(micro_batch: int, tmp_path: Path) -> None:
-    """F-27: the mean over all targets of the step, not the mean of the means."""
+    """F-27: the mean over all targets of the step, not the mean of the means. F-29: one that holds more than the batch
+    is the batch.
+    """
     batch = masked([30, 2, 10, 6])
     whole, weights = one_step(tmp_path / "whole", tiny(), batch)
     cut, other = one_step(tmp_path / "cut", tiny(), batch, micro_batch=micro_batch)
@@ -340,6 +342,34 @@ def test_a_poisoned_step_may_be_taken_but_never_saved(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000005.pt"]
 
 
+def test_weights_that_a_run_went_on_with_are_never_the_best(tmp_path: Path) -> None:
+    """F-37: an infinite gradient breaks the one weight that it is of, and validation need not read that."""
+
+    def unread(batch: Batch) -> Batch:
+        """Without the last token of the vocabulary."""
+        assert batch.targets is not None
+        return Batch(batch.tokens.clamp(max=VOCAB - 2), batch.targets.clamp(max=VOCAB - 2))
+
+    model, now = tiny(), [0]
+
+    def train(step: int) -> Batch:
+        now[0] = step
+        return unread(data(step))
+
+    def poison(gradient: Tensor) -> Tensor:
+        gradient = gradient.clone()
+        gradient[VOCAB - 1, 3] += math.inf if now[0] == 6 else 0.0
+        return gradient
+
+    model.get_parameter("embedding.weight").register_hook(poison)
+    validation = [unread(windows(rows=8, seed=7))]
+    fit(trainer(tmp_path, model, train, validation=validation, nonfinite="continue", eval_every=2))
+    losses = [row["val_loss"] for row in metrics(tmp_path, "val_loss")]
+    assert losses == sorted(losses, reverse=True)  # finite, and better every time
+    best = safetensors.torch.load_file(tmp_path / "checkpoints" / "best.safetensors")
+    assert all(bool(weight.isfinite().all()) for weight in best.values())
+
+
 def test_an_overflow_of_the_loss_scale_is_skipped_and_kept(tmp_path: Path) -> None:
     """F-42: the scale is halved, the step left out, and both survive a resume."""
     made, seen = poisoned(tmp_path, 3, math.inf, precision="fp16", checkpoint_every=5)
@@ -347,6 +377,8 @@ def test_an_overflow_of_the_loss_scale_is_skipped_and_kept(tmp_path: Path) -> No
     assert same(seen[3], seen[2])
     assert (float(made.scale.value), float(made.scale.calm)) == (2.0**15, 17.0)
     assert [event["step"] for event in events(tmp_path, "overflow")] == [3]
+    assert [row["step"] for row in metrics(tmp_path, "overflowed")] == [3]
+    assert metrics(tmp_path, "skipped") == []
     again = trainer(tmp_path, tiny(), precision="fp16")
     again.resume()
     again.recorder.directory.release()
@@ -370,6 +402,24 @@ def test_the_best_and_the_last_weights_are_kept_by_themselves(tmp_path: Path) ->
         kept = tiny("head=tied", seed=1)
         safetensors.torch.load_model(kept, tmp_path / "checkpoints" / f"{name}.safetensors")  # as other programs do
         assert same(copied(kept), expected)
+
+
+def test_a_resumed_run_knows_its_best(tmp_path: Path) -> None:
+    """Weights that are worse than those of before it was killed do not take their place."""
+
+    def train(step: int) -> Batch:
+        if step == 17 and not events(tmp_path, "resume"):
+            raise Killed
+        return data(0) if step < 12 else data(step)
+
+    parts = {"validation": [data(0)], "eval_every": 4, "checkpoint_every": 4, "schedule": lambda step: 10.0}
+    with pytest.raises(Killed):
+        fit(trainer(tmp_path, tiny(), train, **parts))
+    best = (tmp_path / "checkpoints" / "best.safetensors").read_bytes()
+    assert fit(trainer(tmp_path, tiny(), train, **parts)).step == 20
+    losses = [row["val_loss"] for row in metrics(tmp_path, "val_loss")]
+    assert losses[-1] > min(losses[1:-1])
+    assert (tmp_path / "checkpoints" / "best.safetensors").read_bytes() == best
 
 
 # --- what must not change training
@@ -566,6 +616,15 @@ def test_every_optimizer_goes_on_where_it_was(choice: str, tmp_path: Path) -> No
     assert same(copied(resumed.model), copied(whole.model))
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_every_precision_goes_on_where_it_was(precision: str, tmp_path: Path) -> None:
+    whole = straight(tmp_path / "whole", precision=precision)
+    killed_at(13, tmp_path / "killed", precision=precision, checkpoint_every=5)
+    resumed = straight(tmp_path / "killed", precision=precision, checkpoint_every=5)
+    assert everything(tmp_path / "killed") == everything(tmp_path / "whole")
+    assert same(copied(resumed.model), copied(whole.model))
+
+
 @pytest.mark.parametrize("at", [0, 6])
 def test_a_signal_ends_the_step_and_keeps_it(at: int, tmp_path: Path) -> None:
     whole = straight(tmp_path / "whole")
@@ -640,6 +699,28 @@ def test_a_truncated_checkpoint_is_passed_over_and_said(tmp_path: Path) -> None:
     assert same(copied(resumed.model), copied(whole.model))
 
 
+def test_a_checkpoint_of_which_a_bit_has_changed_is_passed_over(tmp_path: Path) -> None:
+    """torch.load would give the weights that were not saved, and say nothing."""
+    kept = torch.arange(100.0)
+    checkpoint.save(tmp_path, 1, {"x": kept})
+    path = checkpoint.save(tmp_path, 2, {"x": kept})
+    written = bytearray(path.read_bytes())
+    written[written.index(kept.numpy().tobytes()) + 200] ^= 1
+    path.write_bytes(written)
+    content, passed = checkpoint.load_newest(tmp_path)
+    assert content is not None
+    assert content["step"] == 1
+    assert passed == ["checkpoint step-00000002.pt cannot be read (ValueError), falling back"]
+
+
+def test_a_checkpoint_that_was_passed_over_takes_no_place_of_a_good_one(tmp_path: Path) -> None:
+    """The run goes on before it, and keeps one."""
+    (tmp_path / "step-00000009.pt").write_bytes(b"half")
+    for step in (3, 4):
+        checkpoint.save(tmp_path, step, {}, keep=1)
+        assert [path.name for path in tmp_path.iterdir()] == [f"step-{step:08d}.pt"]
+
+
 def test_checkpoints_are_plain_and_only_the_newest_two_are_kept(tmp_path: Path) -> None:
     """F-75: they load with weights_only, and no key has a prefix."""
     made = trainer(tmp_path, checkpoint_every=3)
@@ -671,12 +752,57 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_older_ones(
     assert checkpoint.load_newest(tmp_path)[0] == {"step": 2, "x": pytest.approx(torch.zeros(3))}
 
 
+@pytest.mark.parametrize("end", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()], ids=repr)
+def test_what_was_to_be_replaced_stays_until_the_new_one_is_whole(
+    end: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-44, F-85: the best weights, a checkpoint of the same step, and of a step before where one is kept; whoever is
+    killed tidies nothing up.
+    """
+
+    def write(seed: int) -> None:
+        checkpoint.save(tmp_path, 1, {"model": copied(tiny(seed=seed))})
+        checkpoint.save_weights(tmp_path / "best.safetensors", tiny(seed=seed))
+
+    def content() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".tmp"}
+
+    def ends(*_: object) -> None:
+        raise end
+
+    write(seed=0)
+    before = content()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", ends)
+        for step in (1, 2):
+            with pytest.raises(type(end)):
+                checkpoint.save(tmp_path, step, {"model": copied(tiny(seed=1))}, keep=1)
+        with pytest.raises(type(end)):
+            checkpoint.save_weights(tmp_path / "best.safetensors", tiny(seed=1))
+    assert content() == before
+    write(seed=1)
+    assert content().keys() == before.keys()
+    assert not any(content()[name] == before[name] for name in before)
+
+
 def test_a_killed_writer_leaves_nothing_for_good(tmp_path: Path) -> None:
     """F-44: between writing and renaming."""
     (tmp_path / "step-00000003.tmp").write_bytes(b"half")
     assert checkpoint.load_newest(tmp_path) == (None, [])
     checkpoint.save(tmp_path, 4, {})
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000004.pt"]
+
+
+def test_a_run_whose_checkpoints_were_freed_has_its_last_weights(tmp_path: Path) -> None:
+    """As scripts/prune.py leaves it: what safetensors hold once, a tied table, is under both of its names."""
+    _, done = run("head=tied", "trainer.steps=2", f"out={tmp_path}")
+    before = copied(done.model())
+    for path in checkpoint.complete(done.path / "checkpoints"):
+        path.unlink()
+    assert same(copied(done.model()), before)
+    (done.path / "checkpoints" / "final.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="has no checkpoint that can be read"):
+        done.model()
 
 
 # --- more steps for a finished run
@@ -692,6 +818,7 @@ def test_an_extended_run_is_the_longer_one(tmp_path: Path) -> None:
     assert [(event["kind"], event["step"]) for event in longer.events] == [("extended", 6), ("resume", 6)]
     assert longer.events[0]["message"] == f"goes on from step 6 of {short.run_id}: 12 steps instead of 6"
     assert (longer.config["trainer"]["steps"], longer.config["resume"]) == (12, str(short.path))
+    assert longer.identity["overrides"].items() >= {"schedule": "constant", "trainer.steps": "12"}.items()
     assert [row["step"] for row in metrics(short.path)] == list(range(1, 7))
     _, whole = run(*words, "trainer.steps=12", "trainer.eval_every=3", f"out={tmp_path / 'whole'}")
     assert longer.run_id == whole.run_id != short.run_id
@@ -705,6 +832,30 @@ def test_an_extended_run_is_the_longer_one(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(ValueError, match=told):
             run_exactly(*resume, changed)
+    with pytest.raises(FileNotFoundError, match=r"^resume=nowhere is no run folder"):
+        run_exactly("resume=nowhere", "trainer.steps=12")
+
+
+def test_an_extended_run_keeps_its_best_and_goes_on_from_a_checkpoint_that_can_be_read(tmp_path: Path) -> None:
+    """At such a rate it gets worse after step 4. Where no checkpoint is left the schedule is not to blame."""
+    words = ("schedule=constant", "optimizer.lr=10.0", "trainer.checkpoint_every=2", "trainer.eval_every=2")
+    _, short = run(*words, "trainer.steps=4", "trainer.keep=9", f"out={tmp_path}")
+
+    def extended(steps: int) -> Run:
+        return run_exactly(f"resume={short.path}", f"trainer.steps={steps}", f"out={tmp_path}")[1]
+
+    longer = extended(6)
+    assert longer.status["best"]["val_loss"] < longer.metrics[-1]["val_loss"]
+    assert min(metrics(longer.path, "val_loss")[1:], key=lambda row: row["val_loss"])["step"] == 4
+    kept = [(done.path / "checkpoints" / "best.safetensors").read_bytes() for done in (short, longer)]
+    assert kept[0] == kept[1]
+
+    newest, older = checkpoint.complete(short.path / "checkpoints")
+    newest.write_bytes(newest.read_bytes()[:-99])
+    assert [event["step"] for event in extended(7).events if event["kind"] in ("extended", "resume")] == [2, 2]
+    older.unlink()
+    with pytest.raises(ValueError, match="there is no checkpoint from which it could go on, or none can be read"):
+        extended(8)
 
 
 def test_a_run_whose_schedule_knew_its_end_is_not_extended(tmp_path: Path) -> None:

@@ -28,11 +28,14 @@ from models import (
     windows,
 )
 from pairwise import covering
+from reads import Reads
+from running import optimizer as shipped
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from modernllm.attention.attend import Attend
 from modernllm.batch import IGNORED, Batch
+from modernllm.config.tree import CONFIG_DIR, read_tree
 from modernllm.context import Context
 from modernllm.linear import parameter_roles, parameter_starts
 from modernllm.model import Decoder
@@ -156,6 +159,16 @@ def test_it_trains(variant: list[str], fresh: Decoder) -> None:
         assert unchanged <= sleeping
 
 
+def test_a_step_asks_its_device_for_nothing(fresh: Decoder) -> None:
+    """No number, no shape and no constant that an accelerator would have to be waited for. How many tokens each of its
+    experts has a list on the host knows, which is no operator: test_no_wait.py counts those.
+    """
+    batch = windows()
+    with Reads() as reads:
+        Objective(fresh.train())(batch)[0].backward()
+    assert not reads.found
+
+
 def test_the_start_is_as_the_initialisation_says(fresh: Decoder) -> None:
     """Not many times worse than knowing nothing, whatever the parts."""
     loss = float(mean_loss(fresh, windows(rows=16)).detach())
@@ -270,6 +283,10 @@ def test_every_parameter_is_in_one_group(model: Decoder) -> None:
     decayed = decayed_by(groups)
     assert {name for name, p in model.named_parameters() if p in decayed} == matrices
     assert len(matrices) >= 12
+    for choice in read_tree([CONFIG_DIR])["optimizer"]:
+        members = [p for group in shipped(model, choice).param_groups for p in group["params"]]
+        assert len(members) == len(set(members)), choice
+        assert set(members) == set(model.parameters()), choice
 
 
 def test_only_the_decayed_shrink(model: Decoder) -> None:

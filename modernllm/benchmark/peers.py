@@ -61,6 +61,8 @@ def hf_gpt2(vocab: int, dim: int, layers: int, heads: int, length: int) -> tuple
         attn_pdrop=0,
         use_cache=False,
         tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=None,
     )
     model = GPT2LMHeadModel(config)
     return model, lambda tokens: model(tokens).logits

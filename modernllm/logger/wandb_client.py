@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -32,6 +33,8 @@ QUIET = {
     "finish_timeout_raises": True,
 }
 ORPHAN_SECONDS = 60.0  # for a client that hangs when nobody is left to end it
+ROOM = 4096  # bytes that the client's disk should have
+ROOM_SECONDS = 1.0  # between two looks whether it has
 
 
 class Client:
@@ -42,6 +45,8 @@ class Client:
         self.run: Any = None
         self.offset: int | None = None
         self.defined: set[str] = set()
+        self.folder = ""
+        self.looked = -ROOM_SECONDS
 
     def start(self, mode: str, quiet: bool, timeout: float, init: dict) -> None:
         wandb: Any = importlib.import_module("wandb")
@@ -59,6 +64,7 @@ class Client:
                 self.tell({"problem": f"W&B: not online within {timeout:g} s ({said}), continuing offline"})
             leave(self.tell, {"retry": True})
         self.run.config.update(init["config"], allow_val_change=True)  # a resumed run may have more steps
+        self.folder = os.path.join(init["dir"], "wandb")
         self.tell({"ready": True})
 
     def log(self, row: dict) -> None:
@@ -73,6 +79,18 @@ class Client:
         if self.offset is None:
             self.offset = max(0, self.run.starting_step - row["step"])
         self.run.log(row, step=row["step"] + self.offset)
+        if time.monotonic() - self.looked > ROOM_SECONDS:
+            self.look_for_room()
+
+    def look_for_room(self) -> None:
+        """W&B itself says only to its own log that a row could not be written, as on a full disk."""
+        self.looked = time.monotonic()
+        try:
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                file.write(bytes(ROOM))
+        except OSError as error:
+            said = f"W&B cannot write ({error.strerror}), rows may be missing there; the local record has them all"
+            self.tell({"problem": said})
 
     def event(self, event: dict) -> None:
         if event.get("kind") == "nonfinite":
@@ -89,6 +107,7 @@ class Client:
             folder = self.run.settings.root_dir
             self.tell({"problem": f"W&B: the upload was not finished; python scripts/sync.py {folder} sends the rest"})
             leave(self.tell, {"done": True})
+        self.look_for_room()
 
     def serve(self, lines: Iterable[bytes]) -> None:
         for line in lines:
@@ -113,7 +132,8 @@ def strict(value: Any) -> Any:
 def leave(tell: Callable[[dict], None], answer: dict) -> NoReturn:
     """Answer and go without the client's exit hooks, which would wait for the server again."""
     tell(answer)
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # the log may lie on the disk that is full
+        sys.stderr.flush()
     os._exit(0)
 
 
@@ -142,7 +162,8 @@ def main() -> None:
         Client(tell).serve(lines)
         tell({"done": True})
     except Exception as error:
-        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
         leave(tell, {"lost": f"{type(error).__name__}: {' '.join(str(error).split())}"})
 
 

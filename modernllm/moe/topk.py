@@ -92,11 +92,12 @@ def mixture(
     """sum_k weights_k expert_(chosen_k)(x): tokens sorted by expert, each expert called once on all that are its own.
 
     An expert without a token is called on none: its gradient is zero and not missing, so that every optimizer
-    treats it by one rule.
+    treats it by one rule. How many tokens each has is all that a step asks of its device, once in every layer.
     """
-    k = chosen.shape[-1]
-    order = chosen.flatten().argsort(stable=True)
-    counts = chosen.flatten().bincount(minlength=len(experts)).tolist()
+    k, flat = chosen.shape[-1], chosen.flatten()
+    order = flat.argsort(stable=True)
+    # bincount would ask a CUDA device for the smallest and the largest entry first
+    counts = flat.new_zeros(len(experts)).scatter_add(0, flat, torch.ones_like(flat)).tolist()
     parts = x.flatten(0, 1)[order // k].split(counts)
     done = torch.cat([expert(part[None], context)[0] for expert, part in zip(experts, parts, strict=True)])
     back = done[order.argsort()].view(*chosen.shape, -1)

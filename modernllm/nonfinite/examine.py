@@ -34,17 +34,17 @@ class Moment:
 
     @classmethod
     def now(cls, device: torch.device, scale: dict[str, Any]) -> Moment:
-        """A CUDA generator is known on the host, so that this does not wait."""
+        """The generator of CUDA and of MPS is known on the host, so that this does not wait."""
         states = {"cpu": torch.get_rng_state()}
-        if device.type == "cuda":
-            states["cuda"] = torch.cuda.get_rng_state(device)
+        if device.type != "cpu":
+            states[device.type] = torch.get_device_module(device).get_rng_state(device)
         return cls(states, scale)
 
     def restore(self, device: torch.device) -> None:
         """Put the generators of this machine back; one that it has not is passed over."""
         torch.set_rng_state(self.generators["cpu"])
-        if device.type == "cuda" and "cuda" in self.generators:
-            torch.cuda.set_rng_state(self.generators["cuda"], device)
+        if device.type != "cpu" and device.type in self.generators:
+            torch.get_device_module(device).set_rng_state(self.generators[device.type], device)
 
 
 @dataclass(frozen=True)

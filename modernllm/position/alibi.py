@@ -22,7 +22,8 @@ class ALiBi(ScoreBias):
         self.slopes = slopes(n_heads)
 
     def of_distance(self, distance: Int[Tensor, "#b t s"]) -> Float[Tensor, "#b h t s"]:
-        steepness = torch.tensor(self.slopes, device=distance.device)
+        # a list would be copied from the host, for which a CUDA device is waited for
+        steepness = torch.stack([distance.new_full((), slope, dtype=torch.float32) for slope in self.slopes])
         return -steepness[:, None, None] * distance[:, None].abs()
 
 

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import rich.console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+
+class Screen(rich.console.Console):
+    """A terminal that may go away, as `| head` does: the run goes on without it."""
+
+    def on_broken_pipe(self) -> None:
+        with suppress(SystemExit):  # Rich, having turned what is still written to nowhere, ends the program
+            super().on_broken_pipe()
 
 
 class Console:
@@ -15,7 +24,7 @@ class Console:
     LOG_SECONDS = 10.0
 
     def __init__(self, steps: int, console: rich.console.Console | None = None):
-        self.console = console or rich.console.Console(highlight=False, soft_wrap=True)
+        self.console = console or Screen(highlight=False, soft_wrap=True)
         self.steps = steps
         self.smooth: float | None = None
         self.logged = -self.LOG_SECONDS

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from modernllm import checkpoint
 from modernllm.data.prepare import TokenizedCorpus
 from modernllm.position.loudness import EVEN
 from modernllm.report.table import sparkline
@@ -58,7 +59,9 @@ def result(run: Run) -> Iterator[str]:
     yield ""
     if status["status"] == "interrupted":
         without = " without overwrite=true" if run.config["overwrite"] else ""
-        yield f"interrupted after step {status['step']}: the same command{without} goes on from there"
+        done, kept = max((row["step"] for row in run.metrics), default=0), _newest(run)
+        place = "from there" if kept == done else f"from step {kept}" if kept else "from the start"
+        yield f"interrupted after step {done}: the same command{without} goes on {place}"
         return
     yield f"outcome: {run.word}  ({status['reason']})"
     if math.isfinite(run.val_loss):
@@ -76,6 +79,11 @@ def result(run: Run) -> Iterator[str]:
         f"{status['tokens']:,} tokens at {status['tokens_per_s']:,.0f} tokens/s; gradients clipped in "
         f"{status['clipped_share']:.0%} of the steps"
     )
+
+
+def _newest(run: Run) -> int:
+    """The step of the newest checkpoint, before which one that was killed may stand; 0 without one."""
+    return next(map(checkpoint.step_of, checkpoint.complete(run.path / "checkpoints")), 0)
 
 
 def mishaps(run: Run) -> Iterator[str]:

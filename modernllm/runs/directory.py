@@ -9,7 +9,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -147,11 +147,13 @@ class RunDirectory:
 
     def _close(self) -> None:
         for file in self._files.values():
-            file.close()
+            with suppress(OSError):  # a row that did not fit is tried again here; it was told of when it did not
+                file.close()
         self._files.clear()
 
     def clear(self) -> None:
-        """Forget an earlier run of the same configuration."""
+        """Forget an earlier run of the same configuration; that it had finished first, since a kill may come here."""
+        (self.path / "status.json").unlink(missing_ok=True)
         for path in self.path.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)

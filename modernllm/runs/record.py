@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -57,7 +58,8 @@ class Run:
         return self.outcome or "undecided"
 
     def model(self, allow_targets: Sequence[str] = ()) -> nn.Module:
-        """The model with the weights of the newest checkpoint, in eval mode. FileNotFoundError without one.
+        """The model with the weights of the newest checkpoint, or the final ones where it was freed, in eval mode; one
+        that cannot be read is warned of. FileNotFoundError without either.
 
         `allow_targets` are classes outside this package that the configuration may name: the folder's own list is not
         taken for granted.
@@ -67,11 +69,14 @@ class Run:
 
         check(self.config | {"allow_targets": list(allow_targets)})  # a folder from elsewhere names what it likes
 
-        content, _ = checkpoint.load_newest(self.path / "checkpoints")
-        if content is None:
+        content, passed = checkpoint.load_newest(self.path / "checkpoints")
+        for sentence in passed:
+            warnings.warn(f"{self.path}: {sentence}", stacklevel=2)
+        final = self.path / "checkpoints" / "final.safetensors"
+        if content is None and not final.exists():
             raise FileNotFoundError(f"{self.path} has no checkpoint that can be read")
         model, _ = build_model(self.config["model"])
-        checkpoint.restore(model, content["model"])
+        checkpoint.restore(model, content["model"] if content else checkpoint.read_weights(final, model))
         return model.eval()
 
 

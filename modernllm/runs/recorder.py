@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -13,8 +14,10 @@ from modernllm.runs.directory import RunDirectory
 
 
 class Recorder:
-    def __init__(self, directory: RunDirectory, logger: Logger, console: Console):
-        self.directory, self.logger, self.console = directory, logger, console
+    """`changed` is what is other than before where the run goes on."""
+
+    def __init__(self, directory: RunDirectory, logger: Logger, console: Console, changed: Sequence[str] = ()):
+        self.directory, self.logger, self.console, self.changed = directory, logger, console, changed
         self._told = 0
 
     def step(self, row: dict[str, Any]) -> None:
@@ -60,6 +63,8 @@ class Recorder:
         was_there = (self.directory.path / "metrics.jsonl").exists()
         if was_there:
             self.directory.truncate(step)
+        if self.changed and step > 0:  # what starts over has nothing of before
+            self.event("changed", step, f"goes on with {', '.join(self.changed)}")
         return was_there
 
     def finish(self, summary: dict[str, Any], failed: bool) -> None:

@@ -53,7 +53,7 @@ class Weights:
 
         Squares of norms add up to those of the layer, and of all layers to the whole.
         """
-        columns = [values.double().cpu().tolist() for values in (gradients, *moved)]
+        columns = [values.cpu().tolist() for values in (gradients, *moved)]
         tensors = dict(zip(self.names, zip(self.sizes, *columns, strict=True), strict=True))
         members: dict[str, list[Any]] = {}
         for layer, row in zip(self.layers, tensors.values(), strict=True):
