@@ -19,11 +19,14 @@ from modernllm.config.check import check
 from modernllm.config.command import expand
 from modernllm.config.compose import CONFIG_DIR, compose, default_choices
 from modernllm.config.tree import read_tree
+from modernllm.logger import LocalLogger
 from modernllm.report import console as module
 from modernllm.report.console import Console
 from modernllm.report.summary import epilogue, opening, result, suggestions
 from modernllm.report.table import Row, by_depth, names, sparkline, sweep_suggestions, sweep_table
+from modernllm.runs.directory import RunDirectory
 from modernllm.runs.record import Run
+from modernllm.runs.recorder import Recorder
 
 
 def made(losses: list[float], val_loss: float = 2.0, **changed: Any) -> Run:
@@ -37,7 +40,7 @@ def made(losses: list[float], val_loss: float = 2.0, **changed: Any) -> Run:
     status = {
         "status": "finished", "outcome": "ok", "reason": "because", "progress": 0.5, "tokens": 1234567,
         "tokens_per_s": 8900.4, "clipped_share": 0.254, "val_bits_per_byte": 2.885, "step": len(losses),
-        "sample": "\n  one\ntwo\n",
+        "skipped_steps": 0, "sample": "\n  one\ntwo\n",
     }  # fmt: skip
     return Run(
         path=changed.pop("path", Path("runs/s/the-run")),
@@ -247,6 +250,24 @@ def test_text_is_text(clock: list[float]) -> None:
 # --- before and after a run
 
 
+def test_what_may_come_at_every_step_is_told_five_times(tmp_path: Path) -> None:
+    """All of it is recorded, and of other kinds all is told."""
+    console, out = printed()
+    directory = RunDirectory(tmp_path)
+    recorder = Recorder(directory, LocalLogger(), Console(9, console))
+    for step in range(1, 9):
+        recorder.event("skipped", step, f"skip {step}")
+        recorder.event("warning", step, f"warning {step}")
+    lines = out.getvalue().splitlines()
+    skips = [f"! skip {step}" for step in (1, 2, 3, 4)]
+    assert [line for line in lines if "skip" in line] == [
+        *skips,
+        "! skip 5 (others of the kind stand in events.jsonl only)",
+    ]
+    assert [line for line in lines if "warning" in line] == [f"! warning {step}" for step in range(1, 9)]
+    assert len(directory.rows()[1]) == 16
+
+
 def test_the_opening_says_what_it_is_and_what_was_asked_for_in_vain() -> None:
     prepared = prepare("placement=none", "norm=layernorm", "trainer.steps=7")
     lines = list(opening(prepared.identity, prepared.config, prepared.data))
@@ -274,6 +295,8 @@ def test_the_result_of_a_run() -> None:
     ]
     assert not any("progress" in line for line in result(made([2.0], progress=None, outcome=None)))
     assert list(result(made([2.0], outcome=None)))[1] == "outcome: undecided  (because)"
+    for outcome in ("degraded", "diverged", "nonfinite"):
+        assert list(result(made([2.0], outcome=outcome, skipped_steps=7)))[-1].endswith("; 7 steps were skipped")
 
 
 def test_the_result_of_a_run_that_is_not_finite() -> None:

@@ -75,9 +75,10 @@ def result(run: Run) -> Iterator[str]:
     yield from mishaps(run)
     finite = [loss for loss in run.losses if math.isfinite(loss)] or [0.0]
     yield f"loss  {sparkline(run.losses, min(finite), max(finite), 60)}"
+    skipped = f"; {status['skipped_steps']} steps were skipped" if status["skipped_steps"] else ""
     yield (
         f"{status['tokens']:,} tokens at {status['tokens_per_s']:,.0f} tokens/s; gradients clipped in "
-        f"{status['clipped_share']:.0%} of the steps"
+        f"{status['clipped_share']:.0%} of the steps{skipped}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ from modernllm.logger import Logger, mirrored
 from modernllm.report.console import Console
 from modernllm.runs.directory import RunDirectory
 
+OFTEN, TOLD = ("skipped", "overflow"), 5
+"""Kinds of events that may come at every step, and how many of each the console tells."""
+
 
 class Recorder:
     """`changed` is what is other than before where the run goes on."""
@@ -19,6 +23,7 @@ class Recorder:
     def __init__(self, directory: RunDirectory, logger: Logger, console: Console, changed: Sequence[str] = ()):
         self.directory, self.logger, self.console, self.changed = directory, logger, console, changed
         self._told = 0
+        self._events: Counter[str] = Counter()
 
     def step(self, row: dict[str, Any]) -> None:
         """The one row of a training step."""
@@ -40,7 +45,11 @@ class Recorder:
     def event(self, kind: str, step: int, message: str, **details: Any) -> None:
         event = self.directory.event(kind, step, message, **details)
         self.logger.event(event)
-        self.console.note(message)
+        self._events[kind] += 1
+        if kind not in OFTEN or self._events[kind] < TOLD:
+            self.console.note(message)
+        elif self._events[kind] == TOLD:
+            self.console.note(f"{message} (others of the kind stand in events.jsonl only)")
 
     def _tell(self, step: int) -> None:
         """What went wrong with the tracker, each once."""
