@@ -254,6 +254,7 @@ def test_what_may_come_at_every_step_is_told_five_times(tmp_path: Path) -> None:
     """All of it is recorded, and of other kinds all is told."""
     console, out = printed()
     directory = RunDirectory(tmp_path)
+    directory.acquire()
     recorder = Recorder(directory, LocalLogger(), Console(9, console))
     for step in range(1, 9):
         recorder.event("skipped", step, f"skip {step}")
@@ -266,6 +267,7 @@ def test_what_may_come_at_every_step_is_told_five_times(tmp_path: Path) -> None:
     ]
     assert [line for line in lines if "warning" in line] == [f"! warning {step}" for step in range(1, 9)]
     assert len(directory.rows()[1]) == 16
+    directory.release()
 
 
 def test_the_opening_says_what_it_is_and_what_was_asked_for_in_vain() -> None:
