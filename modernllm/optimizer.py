@@ -124,9 +124,9 @@ class AdamW(FusedAdamW):
         weight_decay: NonNegative,
         decay: Decay = "coupled",
     ):
-        self.lr = lr
+        pair, self.lr = _pair(betas), lr
         groups = parameter_groups(parameter_roles(model), lr, weight_decay, decay)
-        super().__init__(groups, lr, _pair(betas), eps)
+        super().__init__(groups, lr, pair, eps)
 
 
 class SGD(torch.optim.SGD):

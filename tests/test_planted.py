@@ -235,7 +235,7 @@ FORWARD: dict[str, tuple[Callable[[], Plant], str, str, str]] = {
         "pow",
         "and the number 1e-60",
     ),
-    "slopes of ALiBi": (lambda: with_position("slopes", [math.inf] * 4, "position=alibi"), "position", "neg", ""),
+    "slopes of ALiBi": (lambda: with_position("slopes", [math.inf] * 4, "position=alibi"), "position", "new_full", ""),
     "in place, on a view": (lambda: foreign(in_place), MIDDLE, "div_", "down to 0"),
     "infinity written": (lambda: foreign(written(math.inf)), MIDDLE, "fill_", ""),
     "NaN written": (lambda: foreign(written(math.nan)), MIDDLE, "fill_", ""),
