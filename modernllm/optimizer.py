@@ -87,7 +87,6 @@ def _unscaled(model: nn.Module, name: str) -> Iterator[tuple[str, nn.Parameter, 
 HOST = {"cpu"}
 """Devices that nobody has to wait for."""
 
-
 FUSED = {"cpu", "cuda"}
 """Devices whose fused kernels of torch read `found_inf`: on MPS that of AdamW took no notice up to torch 2.12 at least,
 and that of SGD refuses it (pytorch/pytorch#186360). Elsewhere the trainer looks itself."""
@@ -101,7 +100,7 @@ def is_known(tensor: Tensor) -> bool:
 def unless(held: Tensor | None, step: Callable[[], None], changed: Callable[[], list[Tensor]]) -> None:
     """`step()`, but where `held` is 1 all that it has `changed` stays as it was."""
     if held is None or is_known(held):
-        if held is None or not held:
+        if not held:
             step()
         return
     before = [tensor.clone() for tensor in changed()]

@@ -607,20 +607,14 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(kills: list[int], tmp_p
     assert f"resumed after step {last['step']}" in last["message"]
 
 
-@pytest.mark.parametrize("choice", OPTIMIZERS)
-def test_every_optimizer_goes_on_where_it_was(choice: str, tmp_path: Path) -> None:
-    whole = straight(tmp_path / "whole", choice=choice)
-    killed_at(13, tmp_path / "killed", choice=choice, checkpoint_every=5)
-    resumed = straight(tmp_path / "killed", choice=choice, checkpoint_every=5)
-    assert everything(tmp_path / "killed") == everything(tmp_path / "whole")
-    assert same(copied(resumed.model), copied(whole.model))
-
-
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_every_precision_goes_on_where_it_was(precision: str, tmp_path: Path) -> None:
-    whole = straight(tmp_path / "whole", precision=precision)
-    killed_at(13, tmp_path / "killed", precision=precision, checkpoint_every=5)
-    resumed = straight(tmp_path / "killed", precision=precision, checkpoint_every=5)
+@pytest.mark.parametrize(
+    ("key", "value"), [*(("choice", choice) for choice in OPTIMIZERS), ("precision", "bf16"), ("precision", "fp16")]
+)
+def test_every_optimizer_and_precision_goes_on_where_it_was(key: str, value: str, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {key: value}
+    whole = straight(tmp_path / "whole", **asked)
+    killed_at(13, tmp_path / "killed", **asked, checkpoint_every=5)
+    resumed = straight(tmp_path / "killed", **asked, checkpoint_every=5)
     assert everything(tmp_path / "killed") == everything(tmp_path / "whole")
     assert same(copied(resumed.model), copied(whole.model))
 

@@ -61,8 +61,8 @@ class TopK(nn.Module):
         weights = scores.gather(-1, chosen)
         if self.renormalise:
             weights = weights / weights.sum(-1, keepdim=True).clamp_min(1e-20)
-        if context.counted is not None:
-            self.account(logits, scores, chosen, context.counted, context)
+        if (counted := context.counted) is not None:
+            self.account(logits, scores, chosen, counted, context)
         y = mixture(self.experts, x, chosen, self.scale * weights, context)
         return sum((expert(x, context) for expert in self.shared), start=y)
 

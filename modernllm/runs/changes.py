@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from modernllm.runs.directory import RunDirectory, read_json
-from modernllm.runs.identity import SECTIONS, WATCHING
+from modernllm.runs.identity import SECTIONS, WATCHING, leaves_of
 from modernllm.runs.record import read_config
 
 
@@ -28,12 +28,4 @@ def changes(directory: RunDirectory, config: Mapping[str, Any], identity: Mappin
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What a run is made of and how it is watched, by dotted key."""
-    return dict(leaf for section in (*SECTIONS, *WATCHING) for leaf in _leaves(section, config.get(section)))
-
-
-def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
-        for name, inner in value.items():
-            yield from _leaves(f"{key}.{name}", inner)
-    else:
-        yield key, value
+    return dict(leaf for section in (*SECTIONS, *WATCHING) for leaf in leaves_of(section, config.get(section)))

@@ -8,7 +8,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,6 +30,15 @@ MEANT: dict[str, Callable[[dict[str, Any]], Any]] = {
     "feedforward_bias": lambda model: model["bias"],
 }
 """What null stands for in a decoder: written out, it makes no other run."""
+
+
+def leaves_of(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Leaves of nested mappings by dotted keys, which begin with `key`; an empty mapping is one."""
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from leaves_of(f"{key}.{name}", inner)
+    else:
+        yield key, value
 
 
 def scientific(config: dict[str, Any], data: dict[str, str], device: str, dead: list[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from modernllm.config.nearest import did_you_mean
 from modernllm.report.page.reading import Record
-from modernllm.runs.identity import NAMELESS, RUN_LEVEL, SECTIONS
+from modernllm.runs.identity import NAMELESS, RUN_LEVEL, SECTIONS, leaves_of
 
 AXES = ("seed", "optimizer.lr")
 """What varies inside an arm: repeats, and what is tuned."""
@@ -115,7 +115,7 @@ def facts_of(record: Record) -> Facts:
     leaves = {
         key: value
         for section in SECTIONS
-        for key, value in flat(section, record.config[section])
+        for key, value in leaves_of(section, record.config[section])
         if key not in NOT_COMPARED and not any(key.startswith(f"model.{group}.") for group in dead)
     }
     yardstick = Yardstick.of(record)
@@ -133,15 +133,6 @@ def facts_of(record: Record) -> Facts:
         "seed": record.seed,
         "optimizer.lr": record.lr,
     }
-
-
-def flat(key: str, value: Any) -> Iterable[tuple[str, Any]]:
-    """Leaves of nested mappings by dotted keys."""
-    if isinstance(value, Mapping) and value:
-        for name, item in value.items():
-            yield from flat(f"{key}.{name}", item)
-    else:
-        yield key, value
 
 
 def _split(records: Sequence[Record], facts: Mapping[int, Facts], keys: Iterable[str]) -> list[list[Record]]:

@@ -17,13 +17,13 @@ from modernllm.claims.ledger import Ledger
 from modernllm.claims.rules import Cost, Equivalence, Exact, Interaction, NonInferiority, Stability, Superiority
 from modernllm.claims.study import OWN, Study
 from modernllm.claims.table import Key
-from modernllm.report.page.arms import AXES, NOT_COMPARED, flat
+from modernllm.report.page.arms import AXES, NOT_COMPARED
 from modernllm.report.page.curve import short
 from modernllm.report.page.figures import OUTCOMES, Figure, bar, interval_layout, label
 from modernllm.report.page.markup import Html, joined, table, tag
 from modernllm.report.page.reading import Record
 from modernllm.runs.directory import read_json, read_rows
-from modernllm.runs.identity import SECTIONS
+from modernllm.runs.identity import SECTIONS, leaves_of
 from modernllm.runs.plans import KNOWN
 from modernllm.sweep.request import Requests
 
@@ -170,7 +170,7 @@ def _nearness(study: Study, key: Key, record: Record) -> tuple[bool, bool]:
 
 def _leaves(config: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
     """What makes it the run that it is; the vocabulary is the tokenizer's, and known later."""
-    leaves = ((key, value) for section in SECTIONS for key, value in flat(section, config[section]))
+    leaves = ((key, value) for section in SECTIONS for key, value in leaves_of(section, config[section]))
     apart = NOT_COMPARED - set(AXES)
     kept = {(key, str(value)) for key, value in leaves if key not in apart and key != "model.vocab_size"}
     return frozenset({*kept, ("seed", str(config["seed"]))})
