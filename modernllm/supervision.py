@@ -19,6 +19,7 @@ from multiprocessing.context import ForkProcess
 SIGNALLED = 128
 """Exit codes of commands that a signal ended begin here, as in a shell."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOPPED = "stopped"
 
 
 def supervised(work: Callable[[], int], failed: int = 1) -> int:
@@ -37,7 +38,7 @@ def supervised(work: Callable[[], int], failed: int = 1) -> int:
     code = child.exitcode
     assert code is not None
     if -code in SIGNALS:
-        print("stopped", file=sys.stderr)
+        print(STOPPED, file=sys.stderr)
     elif code < 0:
         how = signal.strsignal(-code) or "unknown"
         print(f"error: killed by signal {-code} ({how}) before it came to an end", file=sys.stderr)
@@ -69,9 +70,13 @@ def _answer(work: Callable[[], int], answer: Connection) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_follow, daemon=True).start()
-    answer.send(work())
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        answer.send(work())
+    except KeyboardInterrupt:  # where `work` does not take it itself: while it imports, say
+        print(STOPPED, file=sys.stderr)
+        answer.send(SIGNALLED + signal.SIGINT)
 
 
 def _follow() -> None:

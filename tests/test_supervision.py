@@ -26,12 +26,13 @@ ENDS = {
     "left": ("os._exit(0)", 10, "error: a module left the program, with exit code 0, before it came to an end\n"),
     "sys.exit": ("sys.exit(0)", 10, "with exit code 0, before"),
     "raised": ("raise RuntimeError('planted')", 10, "RuntimeError: planted"),
+    "interrupted": ("raise KeyboardInterrupt", 130, "stopped\n"),
     "crashed": ("os.kill(os.getpid(), signal.SIGSEGV)", 139, "error: killed by signal 11 (Segmentation fault) before"),
     "killed": ("os.kill(os.getpid(), signal.SIGKILL)", 137, "error: killed by signal 9"),
     "left at exit": ("atexit.register(os._exit, 0); return 21", 21, ""),
     "waits": ("print(os.getpid(), flush=True); time.sleep(60)", 0, ""),
     "takes Ctrl-C": (
-        "print(os.getpid(), flush=True)\n    try: time.sleep(60)\n    except KeyboardInterrupt: return 130", 0, "",
+        "try:\n        print(os.getpid(), flush=True)\n        time.sleep(60)\n    except KeyboardInterrupt: return 130", 0, "",
     ),
 }  # fmt: skip
 ROOT = Path(__file__).parents[1]
