@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # as `typing` has it, of which the first import of a command need not wait
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from modernllm.runs.record import Run, load_run
 
 __all__ = ["Run", "load_run"]

@@ -31,7 +31,8 @@ def save(folder: Path, step: int, content: dict[str, Any], keep: int = 2) -> Pat
     kept = [path for path in there if step_of(path) <= step][:keep]
     killed = folder.glob("*.tmp")  # what a writer that was killed left of one
     for old in {*there, *killed}.difference(kept):
-        old.unlink()
+        if not old.is_dir():  # a folder of that name is not of ours
+            old.unlink()
     return path
 
 
@@ -121,6 +122,8 @@ def load(path: Path) -> dict[str, Any]:
     """ValueError if a bit of it has changed since it was written, for which torch does not look; what else is raised
     depends on what else there is.
     """
+    if not path.is_file():  # to open a pipe is to wait for its writer
+        raise ValueError(f"{path} is no file")
     with zipfile.ZipFile(path) as archive:
         if broken := archive.testzip():
             raise ValueError(f"{path} is damaged: the checksum of {broken} is another")

@@ -92,11 +92,20 @@ def check_all(configs: Sequence[DictConfig]) -> None:
 def one_run(cfg: DictConfig, words: Asked) -> int:
     """A run in this process: its output is on the screen, and it can be debugged."""
     from modernllm import experiment
+    from modernllm.preparation import settle
     from modernllm.report.summary import epilogue, result
     from modernllm.runs.directory import RunningElsewhere
+    from modernllm.sweep.plan import Planner
 
+    composed = without_settings(cfg)
     try:
-        code, run = experiment.run(without_settings(cfg), words)
+        config, _, _ = experiment.intend(composed, words)
+        settle(config)
+        Planner().build(config)  # what cannot be built is told before a text is read
+        code, run = experiment.run(composed, words)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return MISUSED
     except KeyboardInterrupt:
         return experiment.SIGNALLED + signal.SIGINT
     except (ValueError, OSError, RunningElsewhere) as error:

@@ -27,6 +27,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from modernllm.batch import Batch
+from modernllm.config.errors import ConfigError
 
 DAYS = timedelta(days=30)
 LOOPBACK = ("lo", "lo0")
@@ -155,12 +156,12 @@ class Ranks(OneProcess):
 
 
 def require_room(trainer: Mapping[str, Any], device: torch.device) -> None:
-    """ValueError where so many ranks have no rows or no device to work on, or cannot reach each other."""
+    """ConfigError where so many ranks have no rows, ValueError where no device to work on or no way to each other."""
     ranks, rows = trainer["ranks"], trainer["batch_size"]
     if ranks == 1:
         return
     if rows < ranks:
-        raise ValueError(
+        raise ConfigError(
             f"trainer.ranks={ranks}: each takes a row of every batch at least, and trainer.batch_size={rows}; at most "
             f"trainer.ranks={rows}"
         )

@@ -14,6 +14,7 @@ from torch import nn
 from modernllm.batch import Batch
 from modernllm.compilation import require_compiler
 from modernllm.config.build import build, build_model
+from modernllm.config.errors import ConfigError
 from modernllm.cost import cost, executed_flops_per_token
 from modernllm.data.cache import default_cache
 from modernllm.data.held_out import windows_of
@@ -71,13 +72,13 @@ class Prepared:
 
 
 def settle(config: dict[str, Any]) -> torch.device:
-    """Draw the seed if there is none, and pick the device. ValueError if no size says how large the run is, or the
-    machine lacks what it needs.
+    """Draw the seed if there is none, and pick the device. ConfigError if no size says how large the run is, ValueError
+    if the machine lacks what it needs.
     """
     for key in NEEDED:
         section, _, name = key.partition(".")
         if config[section].get(name) is None:
-            raise ValueError(f"{key}: is not set; a size sets it, or {key}=...")
+            raise ConfigError(f"{key}: is not set; a size sets it, or {key}=...")
     if config["seed"] is None:
         config["seed"] = secrets.randbelow(2**31)
     device = pick_device(config["trainer"]["device"])

@@ -16,8 +16,6 @@ from modernllm.config.nearest import did_you_mean
 from modernllm.config.values import describe, problem
 
 MISUSED = 2
-INTERRUPTED = 130
-"""As a shell says it of Ctrl-C."""
 
 
 class Misuse(ValueError):
@@ -52,9 +50,6 @@ def main(
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return failed
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return INTERRUPTED
     except (Exception, SystemExit):  # a fault of ours, or of a model of other hands, which may not choose the code
         traceback.print_exc()
         return failed

@@ -6,13 +6,15 @@ child before it has answered, and only an answer is believed.
 
 from __future__ import annotations
 
+from modernllm.startup import INTERRUPTED, interrupt
+
 import multiprocessing
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 
@@ -29,14 +31,16 @@ def supervised(work: Callable[[], int], failed: int = 1) -> int:
     context = multiprocessing.get_context("fork")
     answer, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_answer, args=(work, theirs))
-    with passing_on(child):
-        theirs.close()
-        child.join()
+    begin(child)
+    theirs.close()
+    child.join()
     with suppress(EOFError):
         if answer.poll():
             return answer.recv()
     code = child.exitcode
     assert code is not None
+    if code == INTERRUPTED:  # amid an import, and it has said so
+        return code
     if -code in SIGNALS:
         print(STOPPED, file=sys.stderr)
     elif code < 0:
@@ -47,36 +51,34 @@ def supervised(work: Callable[[], int], failed: int = 1) -> int:
     return SIGNALLED - code if code < 0 else failed
 
 
-@contextmanager
-def passing_on(child: ForkProcess) -> Iterator[None]:
-    """Start the child in a group of its own, so that Ctrl-C reaches it through here alone, and not twice."""
+def begin(child: ForkProcess) -> None:
+    """Start the child in a group of its own, so that Ctrl-C reaches it through here alone, and not twice; once it has
+    ended there is nothing left to stop.
+    """
 
     def pass_on(number: int, frame: object) -> None:
         with suppress(ProcessLookupError):
             os.kill(child.pid or 0, number)
 
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # none may come before there is a child to pass it on to
-    before = {number: signal.signal(number, pass_on) for number in SIGNALS}
-    try:
-        child.start()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    for number in SIGNALS:
+        signal.signal(number, pass_on)
+    child.start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def _answer(work: Callable[[], int], answer: Connection) -> None:
     os.setpgid(0, 0)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_follow, daemon=True).start()
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         answer.send(work())
     except KeyboardInterrupt:  # where `work` does not take it itself: while it imports, say
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # again: at once, and the parent has the word
         print(STOPPED, file=sys.stderr)
-        answer.send(SIGNALLED + signal.SIGINT)
+        answer.send(INTERRUPTED)
 
 
 def _follow() -> None:

@@ -1,8 +1,9 @@
 """How fast we are, against others in turn: `python scripts/benchmark.py step`, `telemetry` or `sweep`."""
 
+import modernllm.startup  # noqa: F401 (before all others)
+
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import json

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import modernllm.startup  # noqa: F401 (before all others)
+
 import os
 import sys
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported
 
 from modernllm.supervision import supervised
 

@@ -1,8 +1,6 @@
 """Every choice of every model group, with its formula and its cost: `python scripts/components.py size=nano`."""
 
-import os
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+import modernllm.startup  # noqa: F401 (before all others)
 
 from pathlib import Path
 from typing import Literal

@@ -1,8 +1,6 @@
 """Where two models first differ: `python scripts/diff_layers.py <A> <B>`."""
 
-import os
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+import modernllm.startup  # noqa: F401 (before all others)
 
 from typing import Literal
 

@@ -1,8 +1,6 @@
 """A run as a Hugging Face folder: `python scripts/export_hf.py runs/default/<run>`."""
 
-import os
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+import modernllm.startup  # noqa: F401 (before all others)
 
 from modernllm.scripting import main
 

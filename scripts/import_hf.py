@@ -1,8 +1,6 @@
 """A Hugging Face folder as a run of ours: `python scripts/import_hf.py path/to/folder`."""
 
-import os
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+import modernllm.startup  # noqa: F401 (before all others)
 
 from modernllm.scripting import main
 

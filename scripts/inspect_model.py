@@ -1,8 +1,6 @@
 """What a Hugging Face model is made of, in our words: `python scripts/inspect_model.py path/to/config.json`."""
 
-import os
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+import modernllm.startup  # noqa: F401 (before all others)
 
 from modernllm.scripting import main
 

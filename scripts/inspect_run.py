@@ -1,5 +1,7 @@
 """The story of one run: `python scripts/inspect_run.py runs/default/<run>`."""
 
+import modernllm.startup  # noqa: F401 (before all others)
+
 from modernllm.report.inspection import story
 from modernllm.runs.record import load_run
 from modernllm.scripting import main

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported
+import modernllm.startup  # noqa: F401 (before all others)
 
 import sys
 from pathlib import Path

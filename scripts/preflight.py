@@ -1,9 +1,9 @@
 """May these arms be compared? `python scripts/preflight.py 'placement=pre' 'placement=post' base='size=nano'`"""
 
+import modernllm.startup  # noqa: F401 (before all others)
+
 import os
 import sys
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from modernllm.scripting import main
 from modernllm.supervision import supervised

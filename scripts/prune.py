@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import modernllm.startup  # noqa: F401 (before all others)
+
 from pathlib import Path
 
 from modernllm.runs.directory import RunningElsewhere

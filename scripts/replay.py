@@ -1,8 +1,6 @@
 """Do the step again at which a run stopped being finite: `python scripts/replay.py <run>`."""
 
-import os
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+import modernllm.startup  # noqa: F401 (before all others)
 
 from pathlib import Path
 from typing import Literal

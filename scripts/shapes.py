@@ -1,8 +1,6 @@
 """What goes into every module and what comes out: `python scripts/shapes.py model.dim=512 model.n_heads=8`."""
 
-import os
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+import modernllm.startup  # noqa: F401 (before all others)
 
 from modernllm.quantities import Count
 from modernllm.scripting import main

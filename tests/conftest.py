@@ -7,6 +7,11 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# no clock and no draw decides whether a property holds; `--hypothesis-profile=default` draws others
+settings.register_profile("gate", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("gate")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -40,6 +45,16 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Token files of the tests stay out of the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MODERNLLM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_terminal_of_the_user() -> Iterator[None]:
+    """What is printed has neither its width nor its colours."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TERM", "xterm")
+        for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+            patch.delenv(name, raising=False)
         yield
 
 

@@ -9,16 +9,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import PATIENCE
+
+from modernllm.logger import wandb_logger
 
 
 def nobody_at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No key, no network, nothing of the user's own configuration."""
+    """No key, no network, nothing of the user's own configuration; and a client may take its time to end."""
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     for name in ("HOME", "WANDB_DIR", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
         monkeypatch.setenv(name, str(home / "home"))
     monkeypatch.setenv("NETRC", str(home / "netrc"))
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nothing listens there
+    monkeypatch.setattr(wandb_logger, "FINISH_WAIT", PATIENCE)
 
 
 def inspect_run(file: Path) -> list[dict]:

@@ -1,4 +1,4 @@
-"""Norms that end rank 1 of a run in some way after a few steps, or take their time on every rank."""
+"""Norms that end rank 1 of a run in some way after a few steps, or hold every rank there for as long as is asked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from multiprocessing import parent_process
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -16,6 +17,8 @@ from modernllm.quantities import Count
 
 SPENT = 4
 """Uses in training before rank 1 ends."""
+HOLD = "hold"
+"""A file in the folder of the command: while it is there, a norm that never ends waits."""
 Way = Literal["never", "kill", "raise", "leave", "deaf", "unmade", "stillborn"]
 
 
@@ -37,7 +40,7 @@ class Ending(RMSNorm):
                 )()
             elif self.ends == "deaf":
                 time.sleep(1000)  # hears of nothing, as a rank that waits for nccl
-        if self.ends == "never" and self.used:
+        while self.ends == "never" and self.used > SPENT and Path(HOLD).exists():
             time.sleep(0.02)
         return super().forward(x)
 

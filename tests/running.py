@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -86,6 +87,11 @@ def fit(made: Trainer) -> Ending:
         return made.fit()
     finally:
         made.recorder.directory.release()
+
+
+def reads_late(made: Trainer, steps: int = 16) -> None:
+    """What so many steps left is read back together, however long they take: as on a GPU."""
+    made.read_every, made.patience = steps, math.inf
 
 
 def metrics(folder: Path, key: str = "grad_norm") -> list[dict[str, Any]]:

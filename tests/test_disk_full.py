@@ -7,14 +7,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from offline_runs import nobody_at_home
+from processes import PATIENCE, until
 from running import prepare, run
 
 from modernllm import checkpoint, load_run
+from modernllm.trainer import Trainer
 
 TRAIN = Path(__file__).parents[1] / "train.py"
 WORDS = (
@@ -45,9 +48,15 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path / "disk"
 
 
+def fill(folder: Path) -> None:
+    with (folder / "filler").open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
 def train(out: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(TRAIN), *WORDS.split(), f"out={out}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_a_full_disk_keeps_what_was_good(small_disk: Path) -> None:
@@ -72,10 +81,20 @@ def test_a_full_disk_keeps_what_was_good(small_disk: Path) -> None:
 
 @pytest.mark.slow
 def test_a_full_disk_of_the_tracker_is_one_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F-82: room for the first rows of the mirror; W&B goes on without a word."""
+    """F-82: once its client is at work there is no room left; W&B goes on without a word."""
     nobody_at_home(tmp_path, monkeypatch)
+    step = Trainer.train_step
+
+    def fills(self: Trainer) -> Any:
+        if self.step == 6:
+            mirror: Any = self.recorder.logger
+            until(mirror._process._lines.empty)  # the client has begun, and has the rows so far
+            fill(self.recorder.directory.path / "wandb")
+        return step(self)
+
+    monkeypatch.setattr(Trainer, "train_step", fills)
     words = ("trainer.steps=12", "telemetry.every=1", "logger=wandb", "logger.mode=offline", f"out={tmp_path}")
-    with disk(tmp_path / "default" / prepare(*words).run_id / "wandb", "52k"):
+    with disk(tmp_path / "default" / prepare(*words).run_id / "wandb", "1m"):
         code, done = run(*words)
     assert (code, done.status["status"]) == (0, "finished")
     assert [row["step"] for row in done.metrics if "grad_norm" in row] == list(range(1, 13))

@@ -17,7 +17,8 @@ import ranked
 import torch
 from filelock import FileLock
 from models import windows
-from processes import children_of, is_alive, until
+from processes import PATIENCE, children_of, has_taken, is_alive, until
+from ranked_norms import HOLD
 from running import TRAIN, copied, events, fit, metrics, run, same, small, telemetry
 
 from modernllm import checkpoint, distributed, precision
@@ -43,7 +44,7 @@ def begin(*command: str, folder: Path) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def finish(process: subprocess.Popen[str], seconds: float = 100) -> tuple[int, str, str]:
+def finish(process: subprocess.Popen[str], seconds: float = 2 * PATIENCE) -> tuple[int, str, str]:
     """Its exit code and what it said; whoever hangs is ended, all of its session."""
     try:
         out, err = process.communicate(timeout=seconds)
@@ -321,7 +322,8 @@ def at_work(folder: Path) -> bool:
 
 @pytest.fixture
 def slow(tmp_path: Path) -> Any:
-    """A run at work, its words and the process of its second rank; nothing is left of it afterwards."""
+    """A run at work, held there, its words and the process of its second rank; nothing is left of it afterwards."""
+    (tmp_path / HOLD).touch()
     asked = (*ENDING, "+model.norm.ends=never", "trainer.steps=40", "trainer.ranks=2", "trainer.nonfinite=skip")
     process = train(tmp_path, *asked)
     until(lambda: at_work(tmp_path))
@@ -330,10 +332,11 @@ def slow(tmp_path: Path) -> Any:
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    until(lambda: not is_alive(second), 15)
+    until(lambda: not is_alive(second))
 
 
 def goes_on_as_if_nothing_had_happened(folder: Path, asked: tuple[str, ...]) -> None:
+    (folder / HOLD).unlink(missing_ok=True)
     (folder / "straight").mkdir()
     other = train(folder / "straight", *asked)
     assert finish(train(folder, *asked))[0] == 0
@@ -348,7 +351,9 @@ def test_a_signal_to_any_rank_ends_all_with_one_checkpoint(
 ) -> None:
     process, asked, second = slow
     {"all": os.killpg, 0: os.kill, 1: lambda _, number: os.kill(second, number)}[target](process.pid, number)
-    code, _, err = finish(process, 30)
+    until(lambda: has_taken(process.pid, number) and has_taken(second, number))
+    (tmp_path / HOLD).unlink()
+    code, _, err = finish(process)
     assert (code, err) == (128 + number, "")
     left = only(tmp_path)
     assert left.status["status"] == "interrupted"
@@ -361,7 +366,8 @@ def test_a_signal_to_any_rank_ends_all_with_one_checkpoint(
 def test_a_killed_rank_is_named_and_the_same_command_goes_on(slow: Any, tmp_path: Path) -> None:
     process, asked, second = slow
     os.kill(second, signal.SIGKILL)
-    code, _, err = finish(process, 30)
+    (tmp_path / HOLD).unlink()
+    code, _, err = finish(process)
     assert (code, err) == (
         1,
         "error: rank 1 of 2 was killed by SIGKILL: by hand, or for want of memory; the same command goes on from the "
@@ -376,7 +382,7 @@ def test_a_killed_rank_is_named_and_the_same_command_goes_on(slow: Any, tmp_path
 def test_nothing_is_left_of_a_run_whose_first_rank_is_killed(slow: Any, tmp_path: Path) -> None:
     process, asked, second = slow
     process.kill()
-    until(lambda: not is_alive(second), 10)
+    until(lambda: not is_alive(second))
     assert only(tmp_path).status["status"] == "interrupted"
     goes_on_as_if_nothing_had_happened(tmp_path, asked)
 
@@ -385,10 +391,12 @@ def test_nothing_is_left_of_a_run_whose_first_rank_is_killed(slow: Any, tmp_path
 def test_a_second_signal_ends_a_run_that_waits_for_a_stopped_rank(slow: Any, tmp_path: Path) -> None:
     process, _, second = slow
     os.kill(second, signal.SIGSTOP)
+    (tmp_path / HOLD).unlink()
     for _ in range(2):
+        time.sleep(0.5)  # so that it most likely waits already
         os.kill(process.pid, signal.SIGINT)
-        time.sleep(0.5)
-    code, _, err = finish(process, 30)
+        until(lambda: has_taken(process.pid, signal.SIGINT))
+    code, _, err = finish(process)
     assert (code, err) == (130, "")
     assert only(tmp_path).status["status"] == "interrupted"
     assert not is_alive(second)
@@ -404,7 +412,7 @@ def test_a_second_signal_ends_a_run_that_waits_for_a_stopped_rank(slow: Any, tmp
     ],
 )
 def test_the_true_cause_is_told(ends: str, reason: str, tmp_path: Path) -> None:
-    code, _, err = finish(train(tmp_path, *ENDING, f"+model.norm.ends={ends}", "trainer.ranks=2"), 60)
+    code, _, err = finish(train(tmp_path, *ENDING, f"+model.norm.ends={ends}", "trainer.ranks=2"))
     assert code == 1
     assert err.endswith(f"error: {reason}\n")
     status = only(tmp_path).status
@@ -415,7 +423,7 @@ def test_the_true_cause_is_told(ends: str, reason: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("ends", ["deaf", "stillborn"])
 def test_a_rank_that_hears_of_nothing_is_ended(ends: str, tmp_path: Path) -> None:
     """The first one is busy for ever, or the second never comes to where they meet."""
-    code, _, err = finish(train(tmp_path, *ENDING, f"+model.norm.ends={ends}", "trainer.ranks=2"), 60)
+    code, _, err = finish(train(tmp_path, *ENDING, f"+model.norm.ends={ends}", "trainer.ranks=2"))
     status = only(tmp_path).status
     assert (code, status["status"]) == (1, "interrupted")
     assert err.startswith("error: rank 1 of 2 was killed by SIGKILL")
@@ -426,7 +434,7 @@ def test_a_rank_that_hears_of_nothing_is_ended(ends: str, tmp_path: Path) -> Non
 def test_a_sweep_of_runs_of_two_ranks(tmp_path: Path) -> None:
     """One kills its second rank, and loses only itself."""
     code, out, err = finish(
-        train(tmp_path, *ENDING, "+model.norm.ends=never,kill", "trainer.ranks=2", "executor.workers=2", many=True), 200
+        train(tmp_path, *ENDING, "+model.norm.ends=never,kill", "trainer.ranks=2", "executor.workers=2", many=True)
     )
     assert (code, err) == (1, "")
     assert "rank 1 of 2 was killed by SIGKILL" in out

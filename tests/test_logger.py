@@ -13,28 +13,33 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from offline_runs import nobody_at_home, offline_files, read
+from offline_runs import inspect_run, nobody_at_home, offline_files, read
+from processes import PATIENCE, until
 from running import run
 
 from modernllm import logger as loggers
 from modernllm.logger import LocalLogger, WandbLogger, wandb_logger
 from modernllm.logger.mirrored import flatten
+from modernllm.logger.wandb_client import ORPHAN_SECONDS
 from modernllm.logger.wandb_logger import choose_mode, own_id, shorten, without_gaps
 from modernllm.trainer import Trainer
 
 ROOT = Path(__file__).parents[1]
 KEY = "0123456789" * 4
+AT_ONCE = 5.0
+"""Seconds, of a call that waits for nobody, on a machine that is busy elsewhere; the client of FAKE hangs longer."""
 
 TRAINER = """
-import os, signal, sys
+import os, signal, sys, time
 from pathlib import Path
-from modernllm.logger import WandbLogger
+from modernllm.logger import WandbLogger, wandb_logger
+wandb_logger.FINISH_WAIT = {patience}
 mirror = WandbLogger()
 mirror.start(directory=Path(sys.argv[1]), run_id="run", study="s", arm="a", tags=[], config={{}})
 try:
@@ -74,11 +79,16 @@ class Run:
         self.tell(exit_code=exit_code)
 def fail(where):
     if os.environ.get("FAKE_FAILS") == where: raise RuntimeError(f"no {where} today")
-    if os.environ.get("FAKE_HANGS") == where: time.sleep(60)
+    if os.environ.get("FAKE_HANGS") == where: time.sleep(600)
 def init(**settings):
     fail("init")
     return Run()
 """
+
+
+def training(directory: Path, end: str) -> list[str]:
+    """A command that logs fifty rows, and then does `end`."""
+    return [sys.executable, "-c", TRAINER.format(end=end, patience=PATIENCE), str(directory)]
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +144,7 @@ def drive(mirror: loggers.Logger, directory: Path, config: dict | None = None, s
 
 def test_a_run_is_mirrored(tmp_path: Path) -> None:
     mirror = WandbLogger(project="p")
-    assert drive(mirror, tmp_path, {"model": {"norm": {"eps": 1e-6}, "extra": {}}, "none": None}) < 0.5
+    assert drive(mirror, tmp_path, {"model": {"norm": {"eps": 1e-6}, "extra": {}}, "none": None}) < AT_ONCE
     assert mirror.problems == []
     (file,) = offline_files(tmp_path)
     seen = read(file)
@@ -201,21 +211,26 @@ def test_where_the_server_knows_fewer_steps_a_resumed_run_may_have_more(
 
 
 def test_a_killed_run_keeps_its_rows_and_is_failed(tmp_path: Path) -> None:
+    # once the client's pipe is being given the row after them it has them all
     end = """
-    import time
-    while not list(Path(sys.argv[1]).glob("wandb/offline-run-*")):
-        time.sleep(0.1)
-    time.sleep(1)
+    mirror.log({"step": 51, "tokens": 51, "loss": 1.0})
+    while not mirror._process._lines.empty():
+        time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)"""
-    assert subprocess.run([sys.executable, "-c", TRAINER.format(end=end), tmp_path]).returncode == -signal.SIGKILL
-    deadline = time.monotonic() + 10
-    seen: dict = {}
-    while "exit" not in seen and time.monotonic() < deadline:
-        time.sleep(0.5)
-        seen = read(offline_files(tmp_path)[0]) if offline_files(tmp_path) else {}
-    assert [row["step"] for row in seen["history"]] == list(range(1, 51))
-    assert seen["exit"] == [{"exit_code": 1}]
+    assert subprocess.run(training(tmp_path, end), timeout=PATIENCE).returncode == -signal.SIGKILL
+    seen = until(lambda: ended(tmp_path))
+    assert [row["step"] for row in seen["history"]][:50] == list(range(1, 51))
+    assert [end["exit_code"] for end in seen["exit"]] == [1]
     assert seen["summary"]["status"] == "interrupted"
+
+
+def ended(directory: Path) -> dict[str, Any]:
+    """What the mirror wrote, once it has written its end."""
+    for file in offline_files(directory):
+        with suppress(subprocess.CalledProcessError):  # half a record
+            if any(record["type"] == "exit" for record in inspect_run(file)):
+                return read(file)
+    return {}
 
 
 @pytest.mark.parametrize(
@@ -247,7 +262,7 @@ def test_a_key_and_no_network_is_one_problem_and_offline(
         host = "127.0.0.1:9" if source == "netrc" else "example.org"
         (tmp_path / "netrc").write_text(f"machine {host} login user password {KEY}\n")
     mirror = WandbLogger(timeout=0.5)
-    assert drive(mirror, tmp_path) < 0.5
+    assert drive(mirror, tmp_path) < AT_ONCE
     assert [p.partition(" (")[0] for p in mirror.problems] == (
         [] if source == "netrc of another server" else ["W&B: not online within 0.5 s"]
     )
@@ -269,9 +284,10 @@ def test_a_server_that_never_answers_delays_nothing(
     monkeypatch.setenv("WANDB_BASE_URL", silent_server)
     mirror = WandbLogger(timeout=1.0)
     start = time.monotonic()
-    assert drive(mirror, tmp_path) < 0.5
-    assert time.monotonic() - start < 10
-    assert len(mirror.problems) == 1
+    assert drive(mirror, tmp_path) < AT_ONCE
+    assert time.monotonic() - start < 60  # the client's own patience is 90
+    (problem,) = mirror.problems
+    assert problem.startswith("W&B: not online within 1 s")
     assert offline_files(tmp_path)
 
 
@@ -281,7 +297,7 @@ def test_a_failing_client_is_one_problem(
 ) -> None:
     monkeypatch.setenv("FAKE_FAILS", where)
     mirror = WandbLogger(mode="offline")
-    assert drive(mirror, tmp_path) < 0.5
+    assert drive(mirror, tmp_path) < AT_ONCE
     assert mirror.problems == [
         f"tracker lost: RuntimeError: no {where} today; the local record is complete",
     ]
@@ -293,8 +309,8 @@ def test_a_hanging_client_is_ended(where: str, fake: Path, tmp_path: Path, monke
     monkeypatch.setattr(wandb_logger, "FINISH_WAIT", 1.0)
     mirror = WandbLogger(mode="offline")
     start = time.monotonic()
-    assert drive(mirror, tmp_path, steps=range(1, 30_000)) < 0.5  # more than the queue and the pipe hold
-    assert time.monotonic() - start < 9
+    assert drive(mirror, tmp_path, steps=range(1, 30_000)) < AT_ONCE  # more than the queue and the pipe hold
+    assert time.monotonic() - start < 60
     assert mirror.problems[-1].startswith("W&B had not finished after 1 s")
     assert mirror.problems[:-1] == [p for p in mirror.problems if "too slow" in p]
 
@@ -306,7 +322,8 @@ def test_a_run_survives_its_tracker(
 ) -> None:
     """F-82: it trains to its end with a complete record, and one event says what was lost."""
     monkeypatch.setenv(f"FAKE_{fault.upper()}", where)
-    monkeypatch.setattr(wandb_logger, "FINISH_WAIT", 1.0)
+    if fault == "hangs":
+        monkeypatch.setattr(wandb_logger, "FINISH_WAIT", 1.0)
     code, done = run("trainer.steps=12", "logger=wandb", "logger.mode=offline", f"out={tmp_path / 'runs'}")
     assert (code, done.status["status"]) == (0, "finished")
     assert [row["step"] for row in done.metrics if "grad_norm" in row] == list(range(1, 13))
@@ -375,13 +392,12 @@ def test_a_wrong_variable_is_one_problem_and_offline(
 
 @pytest.mark.parametrize("stdin", ["closed", "terminal"])
 def test_without_a_key_nothing_is_asked(stdin: str, tmp_path: Path) -> None:
-    program = TRAINER.format(end="mirror.finish({}, False); assert not mirror.problems, mirror.problems")
-    command = [sys.executable, "-c", program, str(tmp_path)]
+    command = training(tmp_path, "mirror.finish({}, False); assert not mirror.problems, mirror.problems")
     if stdin == "closed":
-        subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *command], check=True, timeout=20)
+        subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *command], check=True, timeout=PATIENCE)
     else:
         ours, theirs = pty.openpty()
-        subprocess.run(command, check=True, timeout=20, stdin=theirs, stderr=theirs)
+        subprocess.run(command, check=True, timeout=PATIENCE, stdin=theirs, stderr=theirs)
         os.close(theirs)
         os.close(ours)
     assert offline_files(tmp_path)
@@ -391,17 +407,19 @@ def test_a_hanging_client_does_not_keep_the_process(
     fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_HANGS", "log")
-    start = time.monotonic()
-    command = [sys.executable, "-c", TRAINER.format(end="pass"), str(tmp_path)]
-    subprocess.run(command, check=True, timeout=20, capture_output=True)  # output pipes are not kept open either
-    assert time.monotonic() - start < 3
+    # output pipes are not kept open either: the client would leave a minute after its parent
+    subprocess.run(training(tmp_path, "pass"), check=True, timeout=ORPHAN_SECONDS - 5, capture_output=True)
 
 
 def test_ctrl_c_reaches_training_and_not_the_mirror(fake: Path, tmp_path: Path) -> None:
-    # a second after the start: a signal between the fork and the client's own session would reach both
-    end = "import time; time.sleep(1); os.killpg(0, signal.SIGINT); signal.pause()"
-    command = [sys.executable, "-c", TRAINER.format(end=end), str(tmp_path)]
-    subprocess.run(command, check=True, timeout=20, start_new_session=True)
+    # once the client has answered: a signal between the fork and its own session would reach both
+    end = """
+    while not mirror._process._lines.empty():
+        time.sleep(0.01)
+    os.killpg(0, signal.SIGINT)
+    while True:
+        time.sleep(0.01)"""
+    subprocess.run(training(tmp_path, end), check=True, timeout=PATIENCE, start_new_session=True)
     assert json.loads(fake.read_text().splitlines()[-1]) == {"exit_code": 1}
 
 

@@ -11,7 +11,7 @@ import faults
 import pytest
 import torch
 from models import tiny
-from running import copied, data, events, fit, metrics, optimizer, same, trainer
+from running import copied, data, events, fit, metrics, optimizer, reads_late, same, trainer
 from torch import Tensor, nn
 
 from modernllm import checkpoint
@@ -220,7 +220,7 @@ def test_an_infinite_update_of_finite_gradients_is_the_optimizers(
         schedule=lambda step: 1e39 / 3e-3 if step == 3 else 1.0,
         **({"eval_every": 1000} | watched),
     )
-    made.read_every = every
+    reads_late(made, every)
     assert fit(made).first_nonfinite_step == noticed
     event = told(tmp_path)
     place = event["place"]
@@ -317,7 +317,7 @@ def test_where_the_host_reads_late_the_place_is_the_same(tmp_path: Path) -> None
     for every in (1, 16):
         model, train = planted(faults.RootOfZero)
         made = trainer(tmp_path / str(every), model, train, eval_every=1000)
-        made.read_every = every
+        reads_late(made, every)
         assert fit(made).first_nonfinite_step == 5
         event = told(tmp_path / str(every))
         found.append({key: event[key] for key in ("loss", "gradients", "place", "where", "previous")})
@@ -327,7 +327,7 @@ def test_where_the_host_reads_late_the_place_is_the_same(tmp_path: Path) -> None
 def test_what_later_updates_have_changed_is_not_guessed_at(tmp_path: Path) -> None:
     model, train = planted(faults.Division)
     made = trainer(tmp_path / "skip", model, train, nonfinite="skip", eval_every=1000)
-    made.read_every = 16
+    reads_late(made)
     fit(made)
     model, train = planted(faults.Division)
     fit(trainer(tmp_path / "continue", model, train, nonfinite="continue"))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from processes import PATIENCE
 
 from modernllm.report.components import with_choices
 
@@ -42,12 +43,12 @@ def clone(tmp_path: Path) -> Path:
 def test_a_norm_in_two_files_trains(clone: Path) -> None:
     words = ["size=nano", "norm=l2norm", "trainer=smoke", "data=synthetic", "logger=local"]
     done = subprocess.run(
-        [sys.executable, "train.py", *words], cwd=clone, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "train.py", *words], cwd=clone, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "norm=l2norm" in done.stdout
     shown = subprocess.run(
-        [sys.executable, "train.py", "--help"], cwd=clone, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "train.py", "--help"], cwd=clone, capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     assert "l2norm" in shown.stdout
     assert "unit length times sqrt(dim), with a gain" in shown.stdout
@@ -59,8 +60,8 @@ def test_a_claim_about_that_norm_is_heard(clone: Path) -> None:
     (clone / "l2norm.yaml").write_text(block("yaml", "# l2norm.yaml"), encoding="utf-8")
     words = [sys.executable, "scripts/check_claim.py", "claim=l2norm.yaml", "suite=toy"]
     done = subprocess.run(
-        words, cwd=clone, env=os.environ | {"PYTHONPATH": str(clone)}, capture_output=True, text=True, timeout=300,
-        check=False,
+        words, cwd=clone, env=os.environ | {"PYTHONPATH": str(clone)}, capture_output=True, text=True,
+        timeout=5 * PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode in (0, 20, 21, 22), done.stderr
     verdict = json.loads((clone / "runs" / "verdicts" / "toy-l2norm" / "verdict.json").read_text())
@@ -87,7 +88,7 @@ def test_the_sweeps_of_the_readme_run(tmp_path: Path) -> None:
     for command in commands:
         done = subprocess.run(
             ["sh", "-c", command], cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True,
-            timeout=300, check=False,
+            timeout=5 * PATIENCE, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, ""), command
     assert len(list((tmp_path / "runs" / "default").iterdir())) == 8

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from processes import PATIENCE
 from running import TRAIN, events, run
 
 from modernllm import Run
@@ -230,5 +231,5 @@ def test_a_real_run_and_the_real_script(tmp_path: Path) -> None:
 
 def command(folder: Path, script: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(script), *words], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(script), *words], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
     )

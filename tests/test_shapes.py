@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from models import VOCAB, choices, tiny, windows
+from processes import PATIENCE
 
 from modernllm.batch import Batch
 from modernllm.config.errors import ConfigError
@@ -97,9 +98,9 @@ def test_what_cannot_be_built_says_why() -> None:
 def test_the_script() -> None:
     words = [sys.executable, str(SCRIPT), "size=nano", "tokens=5", "rows=3"]
     environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1].endswith("b3 t5 d64 -> b3 t5 v259")
-    wrong = subprocess.run([*words[:2], "tokens=0"], capture_output=True, text=True, timeout=60, check=False)
+    wrong = subprocess.run([*words[:2], "tokens=0"], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert wrong.returncode == 2
     assert "whole number >= 1" in wrong.stderr

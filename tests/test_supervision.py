@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import is_alive, until
+from processes import PATIENCE, is_alive, until
 
 PROGRAM = """
 import atexit, os, signal, sys, time
@@ -27,12 +27,17 @@ ENDS = {
     "sys.exit": ("sys.exit(0)", 10, "with exit code 0, before"),
     "raised": ("raise RuntimeError('planted')", 10, "RuntimeError: planted"),
     "interrupted": ("raise KeyboardInterrupt", 130, "stopped\n"),
+    "amid an import": (
+        "sys.meta_path.insert(0, type('', (), dict(find_spec=lambda *_: os.kill(os.getpid(), signal.SIGINT))))\n"
+        "    import planted", 130, "stopped\n",
+    ),
     "crashed": ("os.kill(os.getpid(), signal.SIGSEGV)", 139, "error: killed by signal 11 (Segmentation fault) before"),
     "killed": ("os.kill(os.getpid(), signal.SIGKILL)", 137, "error: killed by signal 9"),
     "left at exit": ("atexit.register(os._exit, 0); return 21", 21, ""),
-    "waits": ("print(os.getpid(), flush=True); time.sleep(60)", 0, ""),
+    "waits": ("print(os.getpid(), flush=True); time.sleep(500)", 0, ""),
     "takes Ctrl-C": (
-        "try:\n        print(os.getpid(), flush=True)\n        time.sleep(60)\n    except KeyboardInterrupt: return 130", 0, "",
+        "try:\n        print(os.getpid(), flush=True)\n        time.sleep(500)\n"
+        "    except KeyboardInterrupt: return 130", 0, "",
     ),
 }  # fmt: skip
 ROOT = Path(__file__).parents[1]
@@ -52,7 +57,7 @@ def begin(end: str) -> subprocess.Popen[str]:
 def test_only_an_answer_is_believed(end: str) -> None:
     _, code, told = ENDS[end]
     program = begin(end)
-    _, said = program.communicate(timeout=30)
+    _, said = program.communicate(timeout=PATIENCE)
     assert program.returncode == code
     assert told in said if told else said == ""
 
@@ -70,7 +75,7 @@ def test_a_signal_reaches_the_child_once(end: str, number: int, code: int) -> No
     program = begin(end)
     child = child_of(program)
     os.killpg(program.pid, number)
-    _, said = program.communicate(timeout=30)
+    _, said = program.communicate(timeout=PATIENCE)
     assert (program.returncode, said) == (code, "" if number == signal.SIGINT else "stopped\n")
     assert not is_alive(child)
 
@@ -79,5 +84,5 @@ def test_a_child_does_not_outlive_its_parent() -> None:
     program = begin("waits")
     child = child_of(program)
     program.kill()
-    program.communicate(timeout=30)
-    until(lambda: not is_alive(child), 10)
+    program.communicate(timeout=PATIENCE)
+    until(lambda: not is_alive(child))

@@ -364,10 +364,10 @@ def test_a_run_that_slows_down(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # the profiler's own
 def test_a_profile_names_what_takes_the_time(tmp_path: Path) -> None:
-    model = tiny()
+    model, matrix = tiny(), torch.rand(300, 300)
 
     def drag(*_: object) -> None:
-        torch.linalg.svdvals(torch.ones(150, 150))
+        torch.linalg.svdvals(matrix)  # so long that no other operation seems as hot because it had to wait for a core
 
     model.register_forward_pre_hook(drag)
     text = list(speed(planted(tmp_path, model, profile=True)))

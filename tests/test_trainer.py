@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 import safetensors.torch
 import torch
 from models import LENGTH, VOCAB, tiny, windows
+from processes import PATIENCE
 from running import (
     SMALL,
     TRAIN,
@@ -28,6 +28,7 @@ from running import (
     metrics,
     optimizer,
     prepare,
+    reads_late,
     run,
     run_exactly,
     same,
@@ -293,7 +294,7 @@ def test_poison_in_the_first_step_leaves_no_checkpoint(tmp_path: Path) -> None:
 def test_where_the_host_reads_late_the_latch_holds_the_weights(tmp_path: Path) -> None:
     """As on a GPU: steps after the poisoned one are done but change nothing, and are not recorded."""
     made, seen = poisoned(tmp_path, 3, math.nan, eval_every=8)
-    made.read_every = 16
+    reads_late(made)
     assert fit(made).first_nonfinite_step == 3
     assert len(seen) == 8
     assert same(copied(made.model), seen[2])
@@ -302,7 +303,8 @@ def test_where_the_host_reads_late_the_latch_holds_the_weights(tmp_path: Path) -
 
 def test_a_signal_while_the_host_reads_late_saves_no_poisoned_step(tmp_path: Path) -> None:
     made, _ = poisoned(tmp_path, 3, math.nan, eval_every=1000)
-    made.read_every, train = 16, made.train
+    reads_late(made)
+    train = made.train
 
     def signalled(step: int) -> Batch:
         if step == 5:
@@ -707,6 +709,18 @@ def test_a_checkpoint_of_which_a_bit_has_changed_is_passed_over(tmp_path: Path) 
     assert passed == ["checkpoint step-00000002.pt cannot be read (ValueError), falling back"]
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+def test_what_lies_in_the_place_of_a_checkpoint_is_passed_over(make: Any, tmp_path: Path) -> None:
+    """A pipe that is opened waits for its writer."""
+    checkpoint.save(tmp_path, 1, {})
+    make(tmp_path / "step-00000002.pt")
+    content, passed = checkpoint.load_newest(tmp_path)
+    assert content == {"step": 1}
+    assert passed == ["checkpoint step-00000002.pt cannot be read (ValueError), falling back"]
+    checkpoint.save(tmp_path, 3, {}, keep=1)
+    assert checkpoint.complete(tmp_path)[0].name == "step-00000003.pt"
+
+
 def test_a_checkpoint_that_was_passed_over_takes_no_place_of_a_good_one(tmp_path: Path) -> None:
     """The run goes on before it, and keeps one."""
     (tmp_path / "step-00000009.pt").write_bytes(b"half")
@@ -831,9 +845,14 @@ def test_an_extended_run_is_the_longer_one(tmp_path: Path) -> None:
 
 
 def test_an_extended_run_keeps_its_best_and_goes_on_from_a_checkpoint_that_can_be_read(tmp_path: Path) -> None:
-    """At such a rate it gets worse after step 4. Where no checkpoint is left the schedule is not to blame."""
+    """And has the steps to replay that its record names. At such a rate it gets worse after step 4. Where no checkpoint
+    is left the schedule is not to blame.
+    """
     words = ("schedule=constant", "optimizer.lr=10.0", "trainer.checkpoint_every=2", "trainer.eval_every=2")
     _, short = run(*words, "trainer.steps=4", "trainer.keep=9", f"out={tmp_path}")
+    (short.path / "nonfinite").mkdir()
+    for step in (2, 3):
+        checkpoint.save(short.path / "nonfinite", step, {})
 
     def extended(steps: int) -> Run:
         return run_exactly(f"resume={short.path}", f"trainer.steps={steps}", f"out={tmp_path}")[1]
@@ -843,10 +862,13 @@ def test_an_extended_run_keeps_its_best_and_goes_on_from_a_checkpoint_that_can_b
     assert min(metrics(longer.path, "val_loss")[1:], key=lambda row: row["val_loss"])["step"] == 4
     kept = [(done.path / "checkpoints" / "best.safetensors").read_bytes() for done in (short, longer)]
     assert kept[0] == kept[1]
+    assert [checkpoint.step_of(path) for path in checkpoint.complete(longer.path / "nonfinite")] == [3, 2]
 
     newest, older = checkpoint.complete(short.path / "checkpoints")
     newest.write_bytes(newest.read_bytes()[:-99])
-    assert [event["step"] for event in extended(7).events if event["kind"] in ("extended", "resume")] == [2, 2]
+    another = extended(7)
+    assert [event["step"] for event in another.events if event["kind"] in ("extended", "resume")] == [2, 2]
+    assert [checkpoint.step_of(path) for path in checkpoint.complete(another.path / "nonfinite")] == [2]
     older.unlink()
     with pytest.raises(ValueError, match="there is no checkpoint from which it could go on, or none can be read"):
         extended(8)
@@ -865,39 +887,56 @@ def test_a_run_whose_schedule_knew_its_end_is_not_extended(tmp_path: Path) -> No
 RESUMED = ("trainer.steps=120", "trainer.micro_batch=3", "model.dropout=0.1", "trainer.eval_every=30")
 
 
-def start(cwd: Path, *overrides: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(TRAIN), *SMALL, *overrides]
-    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+WAITS = """
+import runpy, signal, sys, time
+from modernllm.trainer import Trainer
+
+at, step = int(sys.argv[1]), Trainer.train_step
+
+def waits(self):
+    if self.step == at:
+        noting = signal.getsignal(signal.SIGINT)
+        print("waits", flush=True)
+        while signal.getsignal(signal.SIGINT) is noting:
+            time.sleep(0.01)
+    return step(self)
+
+Trainer.train_step, sys.argv = waits, sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""`python train.py` that waits for a signal when it has done so many steps: a run has no more patience than that."""
 
 
-def wait_for(process: subprocess.Popen[str], folder: Path, step: int) -> None:
-    """Until the only run below `folder` has recorded `step`."""
-    deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
-        if any(f'"step": {step},' in path.read_text() for path in folder.glob("*/*/metrics.jsonl")):
-            return
-        time.sleep(0.01)
-    pytest.fail(f"step {step} was not reached: {process.communicate()[0]}")
+def waiting(cwd: Path, step: int, *overrides: str) -> subprocess.Popen[str]:
+    """The command, once it has done `step` steps."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITS, str(step), str(TRAIN), *SMALL, *overrides], cwd=cwd, text=True,
+        env=os.environ | {"PYTHONPATH": str(TRAIN.parent)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert process.stdout
+    said = []
+    for line in process.stdout:
+        if line == "waits\n":
+            return process
+        said.append(line)
+    pytest.fail(f"step {step} was not reached: {''.join(said)}")
 
 
 def test_the_same_command_goes_on_after_ctrl_c_and_after_a_kill(tmp_path: Path) -> None:
-    """F-41 and F-86 with real processes: ended in step 7, killed after a checkpoint, done by a third."""
+    """F-41 and F-86 with real processes: ended in step 8, killed after a checkpoint, done by a third."""
     overrides = (*RESUMED, "trainer.checkpoint_every=20", f"out={tmp_path / 'cut'}")
-    process = start(tmp_path, *overrides)
-    wait_for(process, tmp_path / "cut", 7)
+    process = waiting(tmp_path, 7, *overrides)
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=30)
+    said, _ = process.communicate(timeout=PATIENCE)
     (folder,) = (tmp_path / "cut" / "default").iterdir()
     status = json.loads((folder / "status.json").read_text())
     assert process.returncode == 130, said
     assert (status["status"], status["outcome"], status["signal"]) == ("interrupted", None, signal.SIGINT)
-    assert 7 <= status["step"] < 100
-    assert f"interrupted after step {status['step']}: the same command goes on from there" in said
-    assert checkpoint.complete(folder / "checkpoints")[0].name == f"step-{status['step']:08d}.pt"
+    assert status["step"] == 8
+    assert "interrupted after step 8: the same command goes on from there" in said
+    assert checkpoint.complete(folder / "checkpoints")[0].name == "step-00000008.pt"
 
-    stop = 20 * (status["step"] // 20) + 24  # four steps after a checkpoint
-    process = start(tmp_path, *overrides)
-    wait_for(process, tmp_path / "cut", stop)
+    process = waiting(tmp_path, 24, *overrides)
     process.kill()
     process.communicate()
     assert process.returncode == -signal.SIGKILL
@@ -906,9 +945,7 @@ def test_the_same_command_goes_on_after_ctrl_c_and_after_a_kill(tmp_path: Path) 
     code, done = run(*overrides)
     assert (code, done.path) == (0, folder)
     assert (done.status["status"], done.status["step"]) == ("finished", 120)
-    resumed = [event["step"] for event in done.events if event["kind"] == "resume"]
-    assert resumed[0] == status["step"]
-    assert stop - 4 <= resumed[1] < 120
+    assert [event["step"] for event in done.events if event["kind"] == "resume"] == [8, 20]
 
     code, whole = run(*RESUMED, f"out={tmp_path / 'whole'}")
     assert (code, whole.run_id) == (0, done.run_id)

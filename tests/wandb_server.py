@@ -16,7 +16,7 @@ KEY = "0123456789" * 4
 
 class StandIn:
     """What arrived: `history` rows by run, in the order of the lines, and saved `views` by name. `fault` is the
-    status that uploads are refused with, or "hangs".
+    status that uploads are refused with; rows of runs in `unanswered` are not answered as long as they are there.
     """
 
     def __init__(self, url: str) -> None:
@@ -25,7 +25,8 @@ class StandIn:
         self.runs: dict[str, dict[str, Any]] = {}
         self.ended: dict[str, int] = {}
         self.views: dict[str, dict[str, Any]] = {}
-        self.fault: int | str = 0
+        self.fault = 0
+        self.unanswered: set[str] = set()
 
     def steps(self, run: str) -> list[int]:
         return [row["step"] for row in self.history.get(run, [])]
@@ -92,13 +93,14 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             body = gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body
             if self.path.endswith("/file_stream"):
-                if stand_in.fault == "hangs":
-                    time.sleep(5)
-                stand_in.stream(self.path.split("/")[-2], json.loads(body))
+                run = self.path.split("/")[-2]
+                while run in stand_in.unanswered:
+                    time.sleep(0.05)
+                stand_in.stream(run, json.loads(body))
                 self._send({"exitcode": None, "limits": {}})
             elif self.path.endswith("/graphql"):
                 asked = json.loads(body)
-                if isinstance(stand_in.fault, int) and stand_in.fault:
+                if stand_in.fault:
                     self._send({"errors": [{"message": "permission denied"}]}, stand_in.fault)
                 else:
                     self._send({"data": stand_in.answer(asked["query"], asked.get("variables") or {})})
@@ -133,5 +135,6 @@ def serving() -> Iterator[StandIn]:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         yield stand_in
+        stand_in.unanswered.clear()
         server.shutdown()
         thread.join()

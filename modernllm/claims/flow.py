@@ -305,7 +305,8 @@ class Flow:
         write_json(self.folder / "verdict.json", found)
         if set(said) - {verdict.verdict}:
             self.say(f"! this very version said before: {', '.join(said)}")
-        for sentence in [*earlier(self.ledger.versions(self.claim)), *kin_in_words(kin(self.folder, self.study))]:
+        others = kin_in_words(verdict.facts.get("under other names", ()))
+        for sentence in [*earlier(self.ledger.versions(self.claim)), *others]:
             self.say(sentence)
         return verdict
 

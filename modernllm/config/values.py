@@ -138,6 +138,8 @@ def advice(key: str, value: Any, hint: Any) -> str | None:
         return f"several runs are -m {key}={','.join(map(shown, value))}"
     if isinstance(value, str):
         return _advice_on_text(value, hint, kinds)
+    if not value and (off := _off(hint)):
+        return off
     if isinstance(value, float) and value.is_integer() and int in kinds:
         return f"write {int(value)}"
     if isinstance(value, (int, float)) and str in kinds and not {int, float} & kinds:
@@ -149,8 +151,8 @@ def _advice_on_text(value: str, hint: Any, kinds: set[Any]) -> str | None:
     word = value.strip().lower()
     if bool in kinds and word in ("yes", "y", "on", "no", "n", "off", "true", "false"):
         return f"write {'true' if word in ('yes', 'y', 'on', 'true') else 'false'}"
-    if NoneType in kinds and word in ("none", "nil", "null", "~"):
-        return "write null"
+    if word in ("off", "no", "false", "none", "nil", "null", "~") and (off := _off(hint)):
+        return off
     if kinds & {int, float}:
         meant = _number(word, whole=float not in kinds)
         return None if meant is None else f"{value} is text, write {meant}"
@@ -158,6 +160,11 @@ def _advice_on_text(value: str, hint: Any, kinds: set[Any]) -> str | None:
         found = nearest(value, [str(literal) for literal in literals], 1)
         return f"did you mean {found[0]}?" if found else None
     return None
+
+
+def _off(hint: Any) -> str | None:
+    """How none of it is written there, if anything says so."""
+    return next((f"write {shown(off)}" for off in (None, 0, inf) if fits(hint, off)), None)
 
 
 def _number(word: str, whole: bool) -> int | float | None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
@@ -58,11 +59,22 @@ def begin(process: ForkServerProcess) -> None:
     """Start it. OSError if no process can be forked."""
     for _ in range(TRIES):
         try:
+            start_server()
             process.start()
             return
         except (EOFError, ConnectionError):  # the server was killed at this moment: a new one is started
             time.sleep(PAUSE)
     raise OSError("the server that forks the runs ends as soon as it is started; it may have said why above")
+
+
+def start_server() -> None:
+    """If there is none: with Ctrl-C blocked, until it has imported `warm` and is in a session of its own."""
+    resource_tracker.ensure_running()  # first, since it lets Ctrl-C in again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def in_words(code: int) -> str:

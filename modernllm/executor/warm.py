@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 
 import torch._dynamo  # noqa: F401 (the first step of an optimizer imports it, a second that each run would spend)
 
@@ -11,5 +12,8 @@ from modernllm.runs.identity import source
 source()  # of the files that were imported here, whatever becomes of them while runs go on
 
 os.setsid()  # Ctrl-C in a terminal is for the sweep, which passes on what it means
+before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # one that came until now, and was blocked, is forgotten
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+signal.signal(signal.SIGINT, before)
 gc.collect()
 gc.freeze()  # the collector writes to what it visits: pages that it leaves alone stay shared

@@ -21,6 +21,8 @@ RECORDS = ("metrics.jsonl", "telemetry.jsonl", "events.jsonl")
 CONSOLE = "console.txt"
 """What a run of a sweep would have said on a terminal."""
 
+GLANCE = 0.5
+"""Seconds after which whoever holds a run does more than look whether anybody does: that is to hold it for a moment."""
 SILENCE = 60.0
 """Seconds without a heartbeat after which a run is taken for dead where its lock cannot be tried."""
 
@@ -135,7 +137,7 @@ class RunDirectory:
         """Take the run, or raise RunningElsewhere. A dead process holds nothing."""
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            self._lock.acquire(timeout=0)
+            self._lock.acquire(timeout=GLANCE, poll_interval=0.01)
         except Timeout:
             raise RunningElsewhere(
                 f"{self.path} is being run by another process: wait for it, or change the configuration"

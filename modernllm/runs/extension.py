@@ -48,6 +48,9 @@ class Extension:
         for name in RECORDS:
             if (self.origin.path / name).exists():
                 shutil.copy2(self.origin.path / name, directory.path)
+        told = RunDirectory(self.origin.path).nonfinite  # the steps that events of the record name, to be replayed
+        if told.is_dir():
+            shutil.copytree(told, directory.nonfinite, dirs_exist_ok=True)
         directory.truncate(self.step)
         old, new = self.origin.config["trainer"]["steps"], self.config["trainer"]["steps"]
         message = f"goes on from step {self.step} of {self.origin.run_id}: {new} steps instead of {old}"

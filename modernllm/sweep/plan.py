@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from modernllm.preparation import Asked, Text
 
 
+SOME = 259
+"""Tokens in the vocabulary of a model that is only sketched: its text may not be there yet to say how many."""
+
+
 @dataclass(frozen=True)
 class Planned:
     """One run of a command: what was asked for, what that resolves to, and where its record is or will be."""
@@ -66,13 +70,15 @@ class Planner:
     def __call__(self, cfg: Any, asked: Asked) -> Planned:
         """ConfigError or ValueError where the run could not be built."""
         from modernllm.config.build import resolve
+        from modernllm.data.windows import Windows
         from modernllm.experiment import intend
         from modernllm.preparation import name_run, settle
 
         config, meant, extension = intend(cfg, asked)
         device = settle(config)
+        dead = self.build(config)  # first: to read a text may take long
         text = self.text(config)
-        dead = self._build(config, text)
+        Windows(text.data.train, config["model"]["context_length"], config["trainer"]["batch_size"], config["seed"])
         run_id, _ = name_run(config, meant, text, device, dead)
         path = Path(config["out"]) / config["study"] / run_id
         named = {group: meant.choices[group] for group in dead}
@@ -92,16 +98,14 @@ class Planner:
         model["vocab_size"] = model["vocab_size"] or text.data.tokenizer.vocab_size
         return text
 
-    def _build(self, config: dict[str, Any], text: Text) -> list[str]:
-        """Every part of the run, the model without memory; its dead switches."""
+    def build(self, config: dict[str, Any]) -> list[str]:
+        """Every part of the run that needs no text, the model without memory; its dead switches."""
         from modernllm.config.build import build
-        from modernllm.data.windows import Windows
 
         key = _key(config["model"])
         if key not in self._models:
-            self._models[key] = sketch(config["model"])
+            self._models[key] = sketch(config["model"] | {"vocab_size": config["model"]["vocab_size"] or SOME})
         model, dead = self._models[key]
-        Windows(text.data.train, config["model"]["context_length"], config["trainer"]["batch_size"], config["seed"])
         build(config["init"], "init")
         build(config["optimizer"], "optimizer", model=model)
         build(config["schedule"], "schedule", steps=config["trainer"]["steps"])

@@ -13,23 +13,24 @@ from typing import Any
 
 import pytest
 import yaml
-from processes import children_of, is_alive, until
+from held_runs import held, hold, let_go
+from processes import catches, children_of, is_alive, until
 from test_claim import SAID
 
-from modernllm.runs.directory import RunDirectory, read_rows
+from modernllm.runs.directory import read_rows
 
 ROOT = Path(__file__).parents[2]
 PLANTED = ROOT / "tests" / "executor"
-SLOW = ["size=nano", "model.dim=32", "model.n_layers=1", "model.context_length=32", "data=synthetic",
+HELD = ["size=nano", "model.dim=32", "model.n_layers=1", "model.context_length=32", "data=synthetic",
         "data.n_documents=40", "trainer.batch_size=4", "trainer.steps=40", "trainer.validation_tokens=256",
-        "norm=slow", "allow_targets=[planted.Slow]"]  # fmt: skip
+        "norm=held", "allow_targets=[planted.Held]"]  # fmt: skip
 TWICE = {"tuning": [10], "evaluation": [0, 1, 2]}
 GO_ON = "stopped; the same command goes on from here\n"
 
 
 def begin(folder: Path, **changed: Any) -> subprocess.Popen[str]:
-    """The script as a person starts it, in a session of its own, with a claim whose runs take seconds."""
-    (folder / "mine.yaml").write_text(yaml.safe_dump(SAID | {"base": SLOW, "seeds": TWICE} | changed))
+    """The script as a person starts it, in a session of its own, with a claim whose runs can be held."""
+    (folder / "mine.yaml").write_text(yaml.safe_dump(SAID | {"base": HELD, "seeds": TWICE} | changed))
     return subprocess.Popen(
         [sys.executable, str(ROOT / "scripts" / "check_claim.py"), "claim=mine.yaml", "logger=local", "workers=2",
          f"config_dir={PLANTED / 'planted_configs'}"],
@@ -40,19 +41,14 @@ def begin(folder: Path, **changed: Any) -> subprocess.Popen[str]:
 
 def finish(hearing: subprocess.Popen[str]) -> tuple[int, str]:
     """Exit code and what was said on standard error."""
-    _, err = hearing.communicate(timeout=200)
+    _, err = hearing.communicate(timeout=300)
     return hearing.returncode, err
 
 
 def at_work(folder: Path, hearing: subprocess.Popen[str]) -> list[int]:
-    """The processes of runs that have begun to train."""
-    found = []
+    """The processes of runs that are held in the middle of a step."""
     assert hearing.poll() is None, finish(hearing)
-    for path in folder.glob("runs/claim-mine/*"):
-        status = RunDirectory(path).status()
-        if status.get("status") == "running" and read_rows(path / "metrics.jsonl"):
-            found.append(int(status["pid"]))
-    return found
+    return held(folder)
 
 
 def verdict_of(folder: Path) -> dict[str, Any] | None:
@@ -96,12 +92,15 @@ def test_whatever_is_killed_the_same_command_comes_to_the_same_verdict(tmp_path:
     for folder in (calm, disturbed):
         folder.mkdir()
     for deed, code, told in DONE:
+        hold(disturbed, 10)  # more than are rehearsed and timed before
         hearing = begin(disturbed)
-        workers = until(lambda: at_work(disturbed, hearing), 60)  # noqa: B023 (called here)
+        workers = until(lambda: at_work(disturbed, hearing))  # noqa: B023 (called here)
         deed(hearing, workers)
+        until(lambda: not catches(workers[0], signal.SIGTERM))  # noqa: B023 (it is gone, or told to be)
+        let_go(disturbed)
         ended, err = finish(hearing)
         assert (ended, told in err) == (code, True), (deed, ended, err)
-        until(lambda: not any(map(is_alive, workers)), 30)  # noqa: B023 (called here)
+        until(lambda: not any(map(is_alive, workers)))  # noqa: B023
         assert verdict_of(disturbed) is None, deed
     ledger = read_rows(disturbed / "runs" / "verdicts" / "claim-mine" / "ledger.jsonl")
     assert [row["event"] for row in ledger] == ["frozen"]
@@ -116,8 +115,11 @@ def test_whatever_is_killed_the_same_command_comes_to_the_same_verdict(tmp_path:
 
 @pytest.mark.slow
 def test_ctrl_c_before_the_first_run(tmp_path: Path) -> None:
+    """In the middle of what is looked at before."""
+    hold(tmp_path, 0)
     hearing = begin(tmp_path)
-    until(lambda: (tmp_path / "runs" / "verdicts" / "claim-mine" / "fairness.json").exists(), 60)
+    until(lambda: at_work(tmp_path, hearing))
     os.killpg(hearing.pid, signal.SIGINT)
     assert finish(hearing) == (130, "stopped\n")
     assert verdict_of(tmp_path) is None
+    assert not list(tmp_path.glob("runs/claim-mine/*"))

@@ -203,7 +203,7 @@ def test_two_processes_prepare_once(tmp_path: Path) -> None:
     processes = [context.Process(target=_prepare, args=(tmp_path, tmp_path / "log", results)) for _ in range(2)]
     for process in processes:
         process.start()
-    first, second = results.get(timeout=60), results.get(timeout=60)
+    first, second = results.get(timeout=300), results.get(timeout=300)
     for process in processes:
         process.join()
     assert first == second

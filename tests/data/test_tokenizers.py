@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import socket
-import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
+from unheard import refused_at_once
 
 from modernllm.data.synthetic import Synthetic
 from modernllm.data.tokenizers import gpt
@@ -123,14 +122,11 @@ def test_bpe_refuses_what_it_cannot_keep(tmp_path: Path) -> None:
 
 
 def test_gpt_without_a_network_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(gpt, "HOST", f"http://127.0.0.1:{free.getsockname()[1]}")
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
-    start = time.perf_counter()
-    with pytest.raises(ConnectionError, match=r"tokenizer=gpt2 .*tokenizer=byte or tokenizer=bpe"):
-        TiktokenEncoding("gpt2").fit([], tmp_path, "")
-    assert time.perf_counter() - start < 3
+    with refused_at_once(monkeypatch, gpt) as url:
+        monkeypatch.setattr(gpt, "HOST", url)
+        with pytest.raises(ConnectionError, match=r"tokenizer=gpt2 .*tokenizer=byte or tokenizer=bpe"):
+            TiktokenEncoding("gpt2").fit([], tmp_path, "")
 
 
 def test_gpt_with_its_file_in_place_needs_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

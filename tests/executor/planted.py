@@ -1,4 +1,4 @@
-"""Norms that end their process in some way when they have been used a few times, and ones that take their time."""
+"""Norms that end their process in some way when they have been used a few times, that take their time, or wait."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import resource
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -68,6 +69,26 @@ class Slow(RMSNorm):
         if self.training and torch.is_grad_enabled():
             time.sleep(self.seconds)
         return super().forward(x)
+
+
+class Held(RMSNorm):
+    """rmsnorm; after as many steps as a file `hold` beside the command says, it waits until that is gone"""
+
+    def __init__(self, dim: Count):
+        super().__init__(dim, 1e-6)
+        self.used = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and torch.is_grad_enabled():
+            self._wait()
+            self.used += 1
+        return super().forward(x)
+
+    def _wait(self) -> None:
+        with suppress(FileNotFoundError):
+            while self.used >= int(Path("hold").read_text(encoding="utf-8")):
+                Path(f"held-{os.getpid()}").touch()
+                time.sleep(0.01)
 
 
 class Refusing(RMSNorm):

@@ -7,16 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from held_runs import held, hold, let_go
 from probe import probe
-from processes import is_alive, until
+from processes import catches, children_of, is_alive, until
 from running import SMALL, TRAIN, metrics
 
 from modernllm import precision
@@ -24,14 +24,15 @@ from modernllm.executor import local
 from modernllm.executor.local import LocalExecutor, Queue, start
 from modernllm.executor.worker import BUSY, Surroundings
 from modernllm.preparation import Asked
-from modernllm.runs.directory import RunDirectory, read_rows
+from modernllm.runs.directory import RunDirectory
 from modernllm.runs.record import Run, load_run
 from modernllm.sweep.plan import Planned
 
 HERE = Path(__file__).parent
 PLANTED = (f"--config-dir={HERE / 'planted_configs'}",)
-ALLOWED = "allow_targets=[planted.Doomed,planted.Slow,planted.Refusing]"
+ALLOWED = "allow_targets=[planted.Doomed,planted.Held,planted.Slow,planted.Refusing]"
 STEPS = 24
+THREE = ("norm=held", "seed=0,1,2", "executor.workers=2")
 
 
 def words(*more: str) -> list[str]:
@@ -41,14 +42,14 @@ def words(*more: str) -> list[str]:
 def begin(folder: Path, *overrides: str, many: bool = True) -> subprocess.Popen[str]:
     """`python train.py -m` with these in a session of its own, as a terminal would start it."""
     command = [sys.executable, str(TRAIN), *PLANTED, *(["-m"] if many else []), *words(*overrides)]
-    environment = os.environ | {"PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1"}
+    environment = os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{folder}", "PYTHONUNBUFFERED": "1"}
     return subprocess.Popen(
         command, cwd=folder, env=environment, text=True, start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 
-def finish(sweep: subprocess.Popen[str], seconds: float = 100) -> tuple[int, str, str]:
+def finish(sweep: subprocess.Popen[str], seconds: float = 300) -> tuple[int, str, str]:
     out, err = sweep.communicate(timeout=seconds)
     return sweep.returncode, out, err
 
@@ -83,17 +84,6 @@ def runs(folder: Path) -> dict[str, Run]:
 
 def same_numbers(one: Run, other: Run) -> bool:
     return metrics(one.path, "step") == metrics(other.path, "step")
-
-
-def at_work(folder: Path, number: int, steps: int = 3) -> Callable[[], list[Path]]:
-    """So many runs that have done so many steps."""
-
-    def look() -> list[Path]:
-        study = folder / "runs" / "default"
-        found = [p for p in study.glob("*") if len(read_rows(p / "metrics.jsonl")) > steps]
-        return found if len(found) >= number else []
-
-    return look
 
 
 def rows_of(out: str) -> list[list[str]]:
@@ -186,6 +176,30 @@ def test_torch_is_there_before_the_first_line_of_a_run() -> None:
     assert threads == 1
 
 
+IMPATIENT = """
+import os, signal, sys
+
+class CtrlC:
+    @staticmethod
+    def find_spec(name, path, target=None):
+        if name == "torch":
+            os.kill(os.getpid(), signal.SIGINT)
+
+if "forkserver" in sys.orig_argv[-1]:
+    os.kill(os.getpid(), signal.SIGINT)
+    sys.meta_path.insert(0, CtrlC)
+"""
+"""A sitecustomize.py: Ctrl-C before the first line of the server, and once more when it imports torch."""
+
+
+@pytest.mark.slow
+def test_the_server_hears_no_ctrl_c_while_it_imports(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(IMPATIENT, encoding="utf-8")
+    code, out, err = sweep(tmp_path, "seed=0,1", "trainer.steps=3")
+    assert (code, err) == (0, "")
+    assert [row[1] for row in rows_of(out)] == ["undecided"] * 2
+
+
 @pytest.mark.slow
 def test_seeds_differ_after_the_fork_and_a_drawn_one_is_its_own(tmp_path: Path) -> None:
     code, out, _ = sweep(tmp_path, "seed=0,1,null", "model.dropout=0.1", "trainer.steps=3")
@@ -200,26 +214,38 @@ def test_seeds_differ_after_the_fork_and_a_drawn_one_is_its_own(tmp_path: Path) 
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Two slow runs at work, of three."""
-    sweep = begin(tmp_path, "norm=slow", "seed=0,1,2", "executor.workers=2")
-    until(at_work(tmp_path, 2))
+    """Two runs in the middle of their fifth step, of three; they wait there."""
+    hold(tmp_path, 4)
+    sweep = begin(tmp_path, *THREE)
+    until(lambda: held(tmp_path, 2))
     yield sweep
     if sweep.poll() is None:
         os.killpg(sweep.pid, signal.SIGKILL)
     sweep.communicate()
 
 
+def let_go_once_told(folder: Path, pids: list[int]) -> None:
+    """What a run is told to end by it does not wait for twice."""
+    until(lambda: not any(catches(pid, signal.SIGTERM) for pid in pids))
+    let_go(folder)
+
+
 def ends_as_if_nothing_had_happened(folder: Path) -> None:
-    code, _, err = sweep(folder, "norm=slow", "seed=0,1,2", "executor.workers=2")
+    code, _, err = sweep(folder, *THREE)
     assert (code, err) == (0, "")
+    all_are_as_alone(folder)
+
+
+def all_are_as_alone(folder: Path) -> None:
     for seed in (0, 1, 2):
-        assert same_numbers(runs(folder)[f"slow {seed}"], alone(folder, "norm=slow", f"seed={seed}"))
+        assert same_numbers(runs(folder)[f"held {seed}"], alone(folder, "norm=held", f"seed={seed}"))
 
 
 @pytest.mark.slow
 def test_ctrl_c_leaves_all_resumable(two: subprocess.Popen[str], tmp_path: Path, planted: None) -> None:
     os.killpg(two.pid, signal.SIGINT)
-    code, out, err = finish(two, 30)
+    let_go_once_told(tmp_path, held(tmp_path))
+    code, out, err = finish(two)
     assert (code, err) == (130, "")
     assert out.endswith("stopped; the same command goes on from here\n")
     assert [row[1] for row in rows_of(out)] == ["interrupted", "interrupted", "not run"]
@@ -234,28 +260,25 @@ def test_ctrl_c_leaves_all_resumable(two: subprocess.Popen[str], tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_sigterm_is_as_good(two: subprocess.Popen[str]) -> None:
+def test_sigterm_is_as_good(two: subprocess.Popen[str], tmp_path: Path) -> None:
     two.terminate()
-    code, out, _ = finish(two, 30)
+    let_go_once_told(tmp_path, held(tmp_path))
+    code, out, _ = finish(two)
     assert code == 143
     assert out.endswith("stopped; the same command goes on from here\n")
 
 
 @pytest.mark.slow
 def test_twice_stops_at_once(tmp_path: Path) -> None:
-    sweep = begin(tmp_path, "norm=slow", "model.norm.seconds=20", "seed=0,1")
-    folders = until(lambda: list(tmp_path.glob("runs/default/*/status.json")) if len(
-        list(tmp_path.glob("runs/default/*/status.json"))) == 2 else [])  # fmt: skip
-    pids = [RunDirectory(path.parent).status()["pid"] for path in folders]
-    time.sleep(3)
+    hold(tmp_path, 0)
+    sweep = begin(tmp_path, "norm=held", "seed=0,1", "executor.workers=2")
+    pids = until(lambda: held(tmp_path, 2))
     os.killpg(sweep.pid, signal.SIGINT)
-    time.sleep(3)
+    until(lambda: not any(catches(pid, signal.SIGTERM) for pid in pids))
     assert sweep.poll() is None
-    started = time.monotonic()
     os.killpg(sweep.pid, signal.SIGINT)
-    code, out, _ = finish(sweep, 20)
+    code, out, _ = finish(sweep)
     assert code == 130
-    assert time.monotonic() - started < 8
     assert not any(map(is_alive, pids))
     assert [row[1] for row in rows_of(out)] == ["interrupted", "interrupted"]
 
@@ -264,26 +287,23 @@ def test_twice_stops_at_once(tmp_path: Path) -> None:
 def test_a_killed_sweep_leaves_no_orphans_and_nothing_lost(
     two: subprocess.Popen[str], tmp_path: Path, planted: None
 ) -> None:
-    pids = [RunDirectory(path).status()["pid"] for path in at_work(tmp_path, 2)()]
+    pids = held(tmp_path)
     two.kill()
-    until(lambda: not any(map(is_alive, pids)), 10)
+    let_go_once_told(tmp_path, pids)
+    until(lambda: not any(map(is_alive, pids)))
     assert {load_run(path).word for path in (tmp_path / "runs" / "default").iterdir()} == {"interrupted"}
     ends_as_if_nothing_had_happened(tmp_path)
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @pytest.mark.slow
 def test_a_killed_server_costs_nothing(two: subprocess.Popen[str], tmp_path: Path, planted: None) -> None:
     (server,) = [pid for pid in children_of(two.pid) if b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     os.kill(server, signal.SIGKILL)
+    let_go_once_told(tmp_path, held(tmp_path))
     code, out, err = finish(two)
     assert (code, err) == (0, "")
-    assert out.count("waits, the server that forked it is gone") >= 1
-    for seed in (0, 1, 2):
-        assert same_numbers(runs(tmp_path)[f"slow {seed}"], alone(tmp_path, "norm=slow", f"seed={seed}"))
+    assert out.count("waits, the server that forked it is gone") == 2
+    all_are_as_alone(tmp_path)
 
 
 @pytest.mark.slow

@@ -30,6 +30,8 @@ pytestmark = [
 ]
 
 HOSTILE = "<script>document.title='owned'</script>"
+PATIENCE = 120_000
+"""Milliseconds that a browser on a busy machine is given; it is asked again and again meanwhile."""
 OFFLINE = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -65,8 +67,9 @@ def browser() -> Iterator[Any]:
     ):
         context = started.chromium.launch_persistent_context(
             profile, executable_path=CHROMIUM, headless=True, args=list(OFFLINE), offline=True, locale="en-US",
-            accept_downloads=True, viewport={"width": 1240, "height": 900},
+            accept_downloads=True, viewport={"width": 1240, "height": 900}, timeout=PATIENCE,
         )  # fmt: skip
+        context.set_default_timeout(PATIENCE)
         yield context
         context.close()
 
@@ -153,14 +156,14 @@ def test_tables_sort_and_filter(opened: Any) -> None:
 
 def test_the_legend_hides_an_arm(opened: Any) -> None:
     opened.locator("#curves .legend .traces .legendtoggle").first.click()
-    opened.wait_for_function("document.getElementById('curves')._fullData[0].visible === 'legendonly'", timeout=5000)
+    opened.wait_for_function("document.getElementById('curves')._fullData[0].visible === 'legendonly'")
     hidden = opened.evaluate(
         "document.getElementById('curves')._fullData.filter(t => t.visible === 'legendonly').map(t => t.legendgroup)"
     )
     assert len(set(hidden)) == 1
     assert len(hidden) >= 3  # band, mean and lines together
     opened.locator("#curves .legend .traces .legendtoggle").first.click()
-    opened.wait_for_function("document.getElementById('curves')._fullData[0].visible === true", timeout=5000)
+    opened.wait_for_function("document.getElementById('curves')._fullData[0].visible === true")
 
 
 def test_curves_change_axes_smoothing_and_runs(opened: Any) -> None:
@@ -185,7 +188,7 @@ def test_dark_mode_follows_the_system_and_the_button(opened: Any) -> None:
     ink = "document.getElementById('lr')._fullLayout.font.color"
     light = opened.evaluate(ground), opened.evaluate(ink)
     opened.emulate_media(color_scheme="dark")
-    opened.wait_for_function(f"{ink} !== '{light[1]}'", timeout=5000)
+    opened.wait_for_function(f"{ink} !== '{light[1]}'")
     assert opened.evaluate(ground) != light[0]
     picture(opened, "dark")
     opened.locator("button.theme").click()
@@ -226,14 +229,13 @@ def test_on_paper_it_is_white_and_nothing_is_cut_off(opened: Any) -> None:
 
 def test_a_phone_scrolls_only_downwards(opened: Any) -> None:
     opened.set_viewport_size({"width": 390, "height": 844})
-    opened.wait_for_timeout(300)
+    widths = "page.plots.map(({ div }) => div._fullLayout.width)"
+    opened.wait_for_function(f"Math.max(...{widths}) < 390")
     wide, seen = opened.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert wide <= seen
-    widths = "page.plots.map(({ div }) => div._fullLayout.width)"
-    opened.wait_for_function(f"Math.max(...{widths}) < 390", timeout=9000)
     picture(opened, "phone")
     opened.set_viewport_size({"width": 1240, "height": 900})
-    opened.wait_for_function(f"Math.min(...{widths}) > 390", timeout=9000)
+    opened.wait_for_function(f"Math.min(...{widths}) > 390")
 
 
 def test_two_texts_are_two_rankings_and_a_lost_run_is_named(browser: Any, tmp_path: Path) -> None:

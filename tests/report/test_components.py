@@ -65,6 +65,6 @@ def test_the_script_writes_it(tmp_path: Path) -> None:
     file = tmp_path / "some.md"
     file.write_text(f"{BEGIN}\n{END}\n", encoding="utf-8")
     words = [sys.executable, str(ROOT / "scripts" / "components.py"), f"into={file}"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
     assert (done.stdout, done.stderr) == ("", "")
     assert file.read_text(encoding="utf-8") == "\n".join((BEGIN, *choices(), END, ""))

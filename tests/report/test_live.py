@@ -6,6 +6,7 @@ import io
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,6 +44,12 @@ def shown(live: LiveTable, width: int = 100) -> str:
     console = rich.console.Console(file=io.StringIO(), width=width)
     console.print(live._table())
     return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
+def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stops for some seconds would have the table tell how many are left."""
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 0.0))
 
 
 @pytest.fixture
@@ -119,7 +126,7 @@ def test_the_table_of_a_terminal(runs: list[Planned]) -> None:
 
 def test_the_time_left_is_told_by_tokens(runs: list[Planned], monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     live = LiveTable(runs, 0, rich.console.Console(file=io.StringIO()))
     for run in runs[:2]:
         live.started(run)

@@ -241,7 +241,7 @@ def test_it_is_saved_and_replaced(study: Path, monkeypatch: pytest.MonkeyPatch) 
     """By the real client, in a process of its own, since it reads its settings once; the server is a stand-in."""
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, script.__file__, *words], capture_output=True, text=True, timeout=60)
+        return subprocess.run([sys.executable, script.__file__, *words], capture_output=True, text=True, timeout=300)
 
     with serving() as server:
         monkeypatch.setenv("WANDB_BASE_URL", server.url)

@@ -197,7 +197,7 @@ def test_another_text_under_the_same_name_is_told(tmp_path: Path) -> None:
 
 
 def test_an_estimate_counts_tokens_time_and_disk() -> None:
-    plan = planned("model.n_layers=1,2", "seed=0,1", "trainer.steps=1000")
+    plan = planned("model.n_layers=1,6", "seed=0,1", "trainer.steps=1000")
     assert [run.tokens for run in plan.todo] == [1000 * 4 * 32] * 4
     tokens, times, disk = estimate(plan, [None, None])
     assert tokens == "512,000 tokens"
@@ -206,8 +206,8 @@ def test_an_estimate_counts_tokens_time_and_disk() -> None:
     assert disk.startswith("about ")
     one, two, three, four = durations(plan.todo)
     assert (one, three) == (two, four)
-    assert 0.5 < one < 100
-    assert one < three < 4 * one
+    assert 0.05 < one < 100
+    assert one < three < 12 * one  # 4 times on an idle core; a busy one has added 40 % to either
 
 
 def test_an_estimate_is_of_what_is_to_be_run() -> None:
