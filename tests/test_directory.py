@@ -253,15 +253,26 @@ def test_a_running_run_is_refused_and_a_dead_one_is_interrupted(tmp_path: Path, 
     assert RunDirectory(tmp_path / "run").status()["status"] == "finished"
 
 
-def test_who_only_looks_keeps_nobody_from_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`status` of another process asks whether a run is held by holding it for a moment."""
+@pytest.fixture
+def looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+    """A run whose process is gone, while another looks at it, until this one has asked once."""
+    dead = RunDirectory(tmp_path)
+    dead.mark("running", step=3)
     looking = FileLock(tmp_path / ".lock")
     looking.acquire()
+    monkeypatch.setattr(module, "LOOK", 60.0)
     monkeypatch.setattr(module, "GLANCE", 60.0)
     monkeypatch.setattr(time, "sleep", lambda seconds: looking.release())
-    mine = RunDirectory(tmp_path)
-    mine.acquire()
-    mine.release()
+    return dead
+
+
+def test_who_only_looks_keeps_nobody_from_a_run(looked_at: RunDirectory) -> None:
+    looked_at.acquire()
+    looked_at.release()
+
+
+def test_who_only_looks_is_not_taken_for_the_run(looked_at: RunDirectory) -> None:
+    assert looked_at.status()["status"] == "interrupted"
 
 
 def test_a_run_without_a_status_has_none(tmp_path: Path) -> None:

@@ -21,8 +21,10 @@ RECORDS = ("metrics.jsonl", "telemetry.jsonl", "events.jsonl")
 CONSOLE = "console.txt"
 """What a run of a sweep would have said on a terminal."""
 
-GLANCE = 0.5
-"""Seconds after which whoever holds a run does more than look whether anybody does: that is to hold it for a moment."""
+LOOK, GLANCE = 0.01, 0.5
+"""Seconds for which one who looks, and one who wants the run, asks again before whoever holds it is believed to do more
+than look: that is to hold it for a moment.
+"""
 SILENCE = 60.0
 """Seconds without a heartbeat after which a run is taken for dead where its lock cannot be tried."""
 
@@ -126,7 +128,7 @@ class RunDirectory:
 
     def _is_free(self, status: dict[str, Any]) -> bool:
         try:
-            with self._lock.acquire(timeout=0):
+            with self._lock.acquire(timeout=LOOK, poll_interval=LOOK / 5):
                 return True
         except Timeout:
             return False
@@ -137,7 +139,7 @@ class RunDirectory:
         """Take the run, or raise RunningElsewhere. A dead process holds nothing."""
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            self._lock.acquire(timeout=GLANCE, poll_interval=0.01)
+            self._lock.acquire(timeout=GLANCE, poll_interval=GLANCE / 50)
         except Timeout:
             raise RunningElsewhere(
                 f"{self.path} is being run by another process: wait for it, or change the configuration"
