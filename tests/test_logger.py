@@ -176,6 +176,7 @@ def test_a_run_is_mirrored(tmp_path: Path) -> None:
     assert seen["exit"][0].get("exit_code", 0) == 0
 
 
+@pytest.mark.slow
 def test_runs_in_one_process_stay_apart_and_a_resumed_one_continues(tmp_path: Path) -> None:
     drive(WandbLogger(), tmp_path / "a", {"seed": 0}, range(1, 5))
     drive(WandbLogger(), tmp_path / "b", {"seed": 1}, range(1, 3))
@@ -332,6 +333,7 @@ def test_a_run_survives_its_tracker(
     assert event["message"].startswith(told)
 
 
+@pytest.mark.slow
 def test_three_runs_of_a_process_are_three_in_the_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """F-78: each with its own name and configuration, and closed, the one that raises too."""
     words = ("trainer.steps=3", "logger=wandb", "logger.mode=offline", f"out={tmp_path}")

@@ -40,6 +40,7 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_norm_in_two_files_trains(clone: Path) -> None:
     words = ["size=nano", "norm=l2norm", "trainer=smoke", "data=synthetic", "logger=local"]
     done = subprocess.run(

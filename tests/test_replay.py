@@ -214,6 +214,7 @@ def test_what_is_no_bundle_is_refused_and_runs_nothing(tmp_path: Path) -> None:
 # --- the commands
 
 
+@pytest.mark.slow
 def test_a_real_run_and_the_real_script(tmp_path: Path) -> None:
     words = [*DEEP, "size=nano", "data=synthetic", "data.n_documents=40", "logger=local", "trainer.threads=1"]
     trained = command(tmp_path, TRAIN, *words, "trainer.steps=5", "trainer.batch_size=2")
