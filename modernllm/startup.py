@@ -5,8 +5,8 @@ import signal
 import sys
 from types import FrameType, TracebackType
 
-INTERRUPTED = 130
-"""As a shell says it of Ctrl-C."""
+INTERRUPTED, STOPPED = 130, "stopped"
+"""The code that a shell has for Ctrl-C, and the word that goes with it."""
 
 # two processes whose threads spin at barriers on the same cores are sixty times slower; read when torch is imported
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -16,7 +16,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
     """KeyboardInterrupt, but at once the end of an import: numpy makes an ImportError of it there, and torch aborts."""
     while frame:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            print("stopped", file=sys.stderr, flush=True)
+            print(STOPPED, file=sys.stderr, flush=True)
             os._exit(INTERRUPTED)
         frame = frame.f_back
     raise KeyboardInterrupt
@@ -28,7 +28,7 @@ def unhandled(kind: type[BaseException], error: BaseException, where: TracebackT
         sys.__excepthook__(kind, error, where)
         return
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more ends it without a word
-    print("stopped", file=sys.stderr)
+    print(STOPPED, file=sys.stderr)
     raise SystemExit(INTERRUPTED)
 
 

@@ -6,7 +6,7 @@ child before it has answered, and only an answer is believed.
 
 from __future__ import annotations
 
-from modernllm.startup import INTERRUPTED, interrupt
+from modernllm.startup import INTERRUPTED, STOPPED, interrupt
 
 import multiprocessing
 import os
@@ -21,7 +21,6 @@ from multiprocessing.context import ForkProcess
 SIGNALLED = 128
 """Exit codes of commands that a signal ended begin here, as in a shell."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-STOPPED = "stopped"
 
 
 def supervised(work: Callable[[], int], failed: int = 1) -> int:
